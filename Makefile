@@ -1,0 +1,40 @@
+# make run: text from the embedded checkpoint. make test: every promise. Both build .venv first.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PROMPT ?= It is a truth universally acknowledged, that
+
+.PHONY: run test check format lint types bench clean
+
+run: .venv/installed
+	$(BIN)/gpt2 generate -m austen -t 0.8 -k 40 "$(PROMPT)"
+
+test: .venv/installed
+	$(BIN)/python -m pytest
+
+check: lint types test
+
+format: .venv/installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: .venv/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: .venv/installed
+	$(BIN)/mypy
+
+bench: .venv/installed
+	$(BIN)/python tests/benchmarks/decode.py
+
+clean:
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --no-build-isolation keeps the build backend among the pinned packages too
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[dev]"
+	touch $@

@@ -1,0 +1,220 @@
+"""Safetensors files, single and sharded, as the Hub stores a GPT-2.
+
+The format (https://github.com/huggingface/safetensors#format): 8 bytes of header length, a JSON
+header that gives each tensor's dtype, shape and place, then the tensors, little-endian, without
+gaps. Only headers are read here; a tensor is mapped when it is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..config import parse_config, read_json
+from ..errors import GPT2Error, listing
+from ..layout import Shape
+from .mapping import MappedFile
+from .names import hub_name
+from .stored import Source, StoredTensor
+
+if TYPE_CHECKING:
+    import torch
+
+INDEX_SUFFIX = ".safetensors.index.json"
+
+MOST_HEADER_BYTES = 100_000_000  # the limit of the reference implementation
+
+# Header name → torch's name and bytes a number.
+_DTYPES = {
+    "F64": ("float64", 8),
+    "F32": ("float32", 4),
+    "F16": ("float16", 2),
+    "BF16": ("bfloat16", 2),
+    "F8_E4M3": ("float8_e4m3fn", 1),
+    "F8_E5M2": ("float8_e5m2", 1),
+    "I64": ("int64", 8),
+    "I32": ("int32", 4),
+    "I16": ("int16", 2),
+    "I8": ("int8", 1),
+    "U8": ("uint8", 1),
+    "BOOL": ("bool", 1),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a header; `begin` counts bytes from the start of the file."""
+
+    name: str
+    dtype: str
+    shape: Shape
+    begin: int
+    nbytes: int
+
+
+def parse_header(head: bytes, file_bytes: int, where: str) -> list[Entry]:
+    """The tensors of a safetensors file of `file_bytes` bytes that starts with `head`.
+
+    `head` is the file up to the end of its header, or more. Raises GPT2Error when it is no
+    safetensors header, or when the file is shorter or longer than the header says.
+    """
+    data = header_length(head, where)
+    if len(head) < data or file_bytes < data:
+        raise GPT2Error(f"{where} is cut off inside its header; fetch the file again")
+    try:
+        table = json.loads(head[8:data], object_pairs_hook=_without_doubles)
+    except (ValueError, RecursionError) as error:
+        raise GPT2Error(f"{where} has a damaged header ({error}); fetch the file again") from error
+    if not isinstance(table, dict):
+        raise GPT2Error(f"{where} has a damaged header (no object); fetch the file again")
+    table.pop("__metadata__", None)
+    entries = [_entry(name, value, data, where) for name, value in table.items()]
+    _check_places(entries, data, file_bytes, where)
+    return entries
+
+
+def header_length(head: bytes, where: str) -> int:
+    """Where the data of a safetensors file starts, from its first 8 bytes."""
+    if len(head) < 8:
+        raise GPT2Error(f"{where} is cut off ({len(head)} bytes); fetch the file again")
+    length = int.from_bytes(head[:8], "little")
+    if length > MOST_HEADER_BYTES:
+        raise GPT2Error(f"{where} is no safetensors file; it begins with {head[:8]!r}")
+    return 8 + length
+
+
+def find_weights(folder: Path) -> list[Path]:
+    """The safetensors weights in a folder, the one to take first: a file, or a shards' index."""
+    names = ("model.safetensors", "model" + INDEX_SUFFIX)
+    return [folder / name for name in names if (folder / name).exists()]
+
+
+def open_file(path: Path) -> Source:
+    """The checkpoint in one ``.safetensors`` file, or in the shards that an index names."""
+    if path.name.endswith(INDEX_SUFFIX):
+        weight_map = read_index(path)
+        shards = sorted(set(weight_map.values()))
+        stored = {shard: stored_tensors(path.parent / shard) for shard in shards}
+        check_index(weight_map, {s: [t.name for t in stored[s]] for s in shards}, str(path))
+        files = [path.parent / shard for shard in shards]
+        return _source(path.parent, [t for shard in shards for t in stored[shard]], _size(files))
+    return _source(path.parent, stored_tensors(path), _size([path]))
+
+
+def open_headers(folder: Path, headers: Mapping[str, tuple[bytes, int]]) -> Source:
+    """The checkpoint whose ``config.json`` lies in `folder` and whose weights lie elsewhere.
+
+    `headers` gives, a file name each, the bytes up to the data and the file's size. Its tensors
+    can be counted and not read.
+    """
+    stored: list[StoredTensor] = []
+    for name, (head, size) in headers.items():
+        stored += _stored(folder / name, parse_header(head, size, name), _not_here)
+    return _source(folder, stored, sum(size for _, size in headers.values()))
+
+
+def stored_tensors(path: Path) -> list[StoredTensor]:
+    """The tensors of one file, unread."""
+    file = MappedFile(path)
+    data = header_length(file.read(0, min(8, file.size)), str(path))
+    entries = parse_header(file.read(0, min(data, file.size)), file.size, str(path))
+    return _stored(path, entries, file.tensor)
+
+
+def read_index(path: Path) -> dict[str, str]:
+    """The tensor names of a shards' index, and the file in its folder that holds each.
+
+    Raises GPT2Error for a name that leaves the folder.
+    """
+    weight_map = read_json(path).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise GPT2Error(f"{path} has no weight_map; fetch the file again")
+    for name in weight_map.values():
+        if not isinstance(name, str) or Path(name).name != name or name in ("", ".."):
+            raise GPT2Error(f"{path} names {name!r}, which is no file of its own folder")
+    return weight_map
+
+
+def check_index(weight_map: dict[str, str], names: dict[str, list[str]], where: str) -> None:
+    """Raise GPT2Error unless each shard holds just the tensors that the index lists in it."""
+    problems = [
+        f"{name} is listed in {shard} and not there"
+        for name, shard in weight_map.items()
+        if name not in names[shard]
+    ]
+    problems += [
+        f"{name} is in {shard} and not listed there"
+        for shard, held in names.items()
+        for name in held
+        if weight_map.get(name) != shard
+    ]
+    if problems:
+        raise GPT2Error(f"{where} and its shards disagree: {listing(problems)}")
+
+
+def _size(files: Iterable[Path]) -> int:
+    return sum(file.stat().st_size for file in files)
+
+
+def _source(folder: Path, stored: list[StoredTensor], file_bytes: int) -> Source:
+    config = folder / "config.json"
+    if not config.exists():
+        raise GPT2Error(f"{config} is missing; copy it from where the weights came from")
+    parsed = parse_config(read_json(config), str(config))
+    return Source("safetensors", parsed, stored, hub_name, file_bytes)
+
+
+Reader = Callable[[int, Shape, str], "torch.Tensor"]
+
+
+def _stored(path: Path, entries: list[Entry], read: Reader) -> list[StoredTensor]:
+    return [
+        StoredTensor(
+            e.name, e.shape, e.dtype, e.nbytes, path, partial(read, e.begin, e.shape, e.dtype)
+        )
+        for e in entries
+    ]
+
+
+def _not_here(begin: int, shape: Shape, dtype: str) -> torch.Tensor:
+    raise ValueError("only the header of this file was fetched")
+
+
+def _entry(name: str, value: Any, data: int, where: str) -> Entry:
+    """One row of a header, checked against itself."""
+    try:
+        dtype, itemsize = _DTYPES[value["dtype"]]
+        begin, end = value["data_offsets"]
+        shape = tuple(value["shape"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise GPT2Error(f"{where}: {name} has a row that is not understood ({error!r})") from error
+    if any(type(n) is not int or n < 0 for n in (begin, end, *shape)):
+        raise GPT2Error(f"{where}: {name} has a size or place that is no whole number")
+    if end - begin != math.prod(shape) * itemsize:
+        raise GPT2Error(f"{where}: {name} has {end - begin} bytes, not those of its shape")
+    return Entry(name, dtype, shape, data + begin, end - begin)
+
+
+def _check_places(entries: list[Entry], data: int, file_bytes: int, where: str) -> None:
+    """Tensors lie one after another and fill the file."""
+    place = data
+    for entry in sorted(entries, key=lambda e: (e.begin, e.nbytes)):
+        if entry.begin != place:
+            raise GPT2Error(f"{where}: {entry.name} overlaps another tensor or leaves a gap")
+        place += entry.nbytes
+    if place != file_bytes:
+        raise GPT2Error(
+            f"{where} is {file_bytes} bytes long where its header says {place}; fetch it again"
+        )
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a name stands twice")
+    return table

@@ -1,0 +1,105 @@
+"""The command line: a file a command, and the one seam where errors become lines and exit codes."""
+
+import importlib
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from .. import __version__
+from ..errors import GPT2Error
+
+COMMANDS = ("generate", "params", "verify", "tokens")
+
+
+class _Lazy(click.Group):
+    """A group that imports a command's module when that command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f".{cmd_name}", __name__).command
+        return command
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", prog_name="gpt2", message="%(prog)s %(version)s")
+def group() -> None:
+    r"""GPT-2 on the command line: generate text, count parameters, verify the numbers.
+
+    \b
+    gpt2 generate -m austen "My dear Mr. Bennet,"    text, with no network
+    gpt2 params gpt2-xl                              a count by component
+    gpt2 verify ./model --reference logits.json      logits against a reference
+    gpt2 tokens "Hello, world"                       text to token ids
+
+    MODEL is a name (austen, gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2), a folder or
+    file, or owner/name[@revision] on the Hugging Face Hub. The default is gpt2, or what the
+    environment variable GPT2_MODEL says.
+    """
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived."""
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise _Terminated
+
+
+def main() -> NoReturn:
+    """Run the program and leave with its exit code: 0, 1, 2, 70, 130, 141 or 143."""
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(_run())
+
+
+def _run() -> int:
+    """Run the command; every way it can end, as an exit code."""
+    try:
+        result = group.main(prog_name="gpt2", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except GPT2Error as error:
+        return _say(f"Error: {_one_line(str(error))}", 1)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return 130
+    except _Terminated:
+        return 143
+    except BrokenPipeError:
+        # what is still buffered for the closed pipe must not raise again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:  # the seam: whatever else arrives here is a bug of ours
+        return _bug(error)
+
+
+def _bug(error: Exception) -> int:
+    if os.environ.get("GPT2_DEBUG") == "1":
+        traceback.print_exc()
+        return 70
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
+    return _say(
+        f"Error: internal error ({place}); run again with GPT2_DEBUG=1 for the traceback", 70
+    )
+
+
+def _say(line: str, code: int) -> int:
+    click.echo(line, err=True)
+    return code
+
+
+def _one_line(text: str) -> str:
+    """`text` on one line, with what a terminal would act on spelled out."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split()))

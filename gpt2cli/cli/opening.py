@@ -1,0 +1,40 @@
+"""From MODEL to an opened checkpoint, its tokenizer and a network, with notes on the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..checkpoint import Checkpoint
+from ..hub import fetch, parse_model
+from ..tokenizer import Tokenizer, load_tokenizer
+from .options import note
+
+if TYPE_CHECKING:
+    from ..model import GPT2
+
+
+def open_weights(model: str, *, quiet: bool, tokenizer: bool = False) -> Checkpoint:
+    """The checkpoint of a MODEL, fetched when it is not here; its weights are not read yet."""
+    checkpoint = Checkpoint.open(fetch(parse_model(model), tokenizer=tokenizer, progress=not quiet))
+    for line in checkpoint.notes:
+        note(line, quiet)
+    return checkpoint
+
+
+def open_with_tokenizer(model: str, *, quiet: bool) -> tuple[Checkpoint, Tokenizer]:
+    """The checkpoint of a MODEL and its tokenizer; the bundled one for a released size."""
+    released = parse_model(model).preset is not None
+    checkpoint = open_weights(model, quiet=quiet, tokenizer=True)
+    folder = None if released else checkpoint.folder
+    return checkpoint, load_tokenizer(folder, checkpoint.config.vocab_size)
+
+
+def network(checkpoint: Checkpoint, device: str, threads: int | None) -> GPT2:
+    """The checkpoint's network on a device, in float32."""
+    import torch
+
+    from ..loader import load, pick_device
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return load(checkpoint, pick_device(device))

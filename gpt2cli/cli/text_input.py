@@ -1,0 +1,72 @@
+"""The text a command works on: an argument, a file, or standard input. Exact to the byte."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from ..errors import GPT2Error
+
+STDIN = "-"
+
+
+def read_bytes(argument: str | None, file: Path | None) -> bytes | None:
+    """The bytes of the argument, else of the file, else of standard input.
+
+    ``-`` in either place is standard input, which is never read when there is an argument. None:
+    nothing was given and standard input is a terminal, or closed. Raises click.UsageError when
+    both were given and GPT2Error when the file cannot be read.
+    """
+    if argument is not None and file is not None:
+        raise click.UsageError("A text and --file were both given; give one of them.")
+    if argument is not None and argument != STDIN:
+        return os.fsencode(argument)
+    if file is not None and str(file) != STDIN:
+        try:
+            return file.read_bytes()
+        except OSError as error:
+            raise GPT2Error(f"cannot read {file}: {error.strerror}") from error
+    if sys.stdin is None or (argument is None and file is None and sys.stdin.isatty()):
+        return None
+    return sys.stdin.buffer.read()
+
+
+def read_text(
+    prompt: str | None, file: Path | None, *, encoding: str | None, keep_newline: bool
+) -> str | None:
+    """The text of the argument, else of the file, else of standard input; see `read_bytes`.
+
+    One final newline of a file or of standard input is dropped unless `keep_newline`, CR LF as a
+    whole. `encoding` is a Python codec's name, UTF-8 when None. Raises GPT2Error for an empty
+    text and for bytes that are not in the encoding, click.UsageError for an unknown encoding.
+    """
+    data = read_bytes(prompt, file)
+    if data is None:
+        return None
+    typed = prompt is not None and prompt != STDIN
+    name = "PROMPT" if typed else "standard input"
+    if file is not None and str(file) != STDIN:
+        name = str(file)
+    text = _decoded(data, encoding, name)
+    if not (typed or keep_newline) and text.endswith("\n"):
+        text = text[:-2] if text.endswith("\r\n") else text[:-1]
+    if not text:
+        raise GPT2Error(f"{name} is empty; --unconditional starts from the start token instead")
+    return text
+
+
+def _decoded(data: bytes, encoding: str | None, name: str) -> str:
+    """`data` as a text that has a UTF-8 form."""
+    try:
+        text = data.decode(encoding or "utf-8")
+        text.encode()
+    except LookupError as error:
+        raise click.UsageError(f"--encoding {encoding} is not the name of an encoding.") from error
+    except UnicodeError as error:
+        if encoding is None:
+            start = getattr(error, "start", 0)
+            advice = f"byte {start} is 0x{data[start]:02X}; name its encoding with --encoding"
+            raise GPT2Error(f"{name} is not UTF-8: {advice}") from error
+        raise GPT2Error(f"{name} is not {encoding}: {error}") from error
+    return text

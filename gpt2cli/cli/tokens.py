@@ -1,0 +1,111 @@
+"""``gpt2 tokens``: text to token ids and back, exact to the byte."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import click
+
+from ..config import parse_config, read_json
+from ..errors import GPT2Error
+from ..hub import parse_model, tokenizer_folder
+from ..tokenizer import Tokenizer, load_tokenizer
+from .options import model_option
+from .text_input import STDIN, read_bytes
+
+
+@click.command("tokens")
+@click.argument("words", metavar="[TEXT]", nargs=-1)
+@model_option
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Read the text, or the ids, from FILE; - is standard input.",
+)
+@click.option("--decode", is_flag=True, help="Ids to the exact bytes they stand for.")
+@click.option("--count", is_flag=True, help="Print how many tokens there are.")
+@click.option("--pieces", is_flag=True, help="Print each token on a line: id, tab, its text.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"ids", "pieces", "count"}.')
+@click.option("--special", is_flag=True, help="<|endoftext|> in the text is that token, not text.")
+def command(
+    words: tuple[str, ...],
+    model: str,
+    file: Path | None,
+    decode: bool,
+    count: bool,
+    pieces: bool,
+    as_json: bool,
+    special: bool,
+) -> None:
+    r"""Print the token ids of TEXT, of a file, or of standard input.
+
+    Any bytes are taken exactly as they are; no newline is dropped. Ids come out on one line,
+    separated by spaces. With --decode the ids are given instead, separated by spaces, commas or
+    newlines, and the bytes come out with nothing added.
+
+    --pieces writes a token's text as a Python literal: ' world', or b'\xf0\x9f' where its bytes
+    are not whole characters. In --json such bytes are U+FFFD; the ids are exact.
+    """
+    if count + pieces + as_json + decode > 1:
+        raise click.UsageError("Give one of --decode, --count, --pieces and --json.")
+    if decode and special:
+        raise click.UsageError("--special has no meaning with --decode.")
+    if len(words) > 1 and not decode:
+        raise click.UsageError("TEXT is one argument; put it in quotes.")
+    data = read_bytes(" ".join(words) if words else None, file)
+    if data is None:
+        raise click.UsageError("Give TEXT, --file FILE, or a text on standard input.")
+    if decode:
+        ids = _parse_ids(data, typed=bool(words) and words != (STDIN,))
+        return _write(_tokenizer(model).decode_bytes(ids))
+    tokenizer = _tokenizer(model)
+    ids = tokenizer.encode_bytes(data, special=special)
+    if count:
+        return _write(f"{len(ids)}\n".encode())
+    if pieces:
+        return _write("".join(f"{i}\t{_literal(tokenizer.token_bytes(i))}\n" for i in ids).encode())
+    if as_json:
+        texts = [tokenizer.decode([token_id]) for token_id in ids]
+        line = json.dumps({"ids": ids, "pieces": texts, "count": len(ids)}, ensure_ascii=False)
+        return _write(line.encode() + b"\n")
+    return _write(" ".join(map(str, ids)).encode() + b"\n")
+
+
+def _tokenizer(name: str) -> Tokenizer:
+    """The tokenizer of MODEL; its size is checked where the size is known."""
+    model = parse_model(name)
+    folder = tokenizer_folder(model)
+    vocab_size = None
+    if model.preset is not None:
+        vocab_size = model.preset.config.vocab_size
+    elif folder is not None and (path := folder / "config.json").is_file():
+        vocab_size = parse_config(read_json(path), str(path)).config.vocab_size
+    return load_tokenizer(folder, vocab_size)
+
+
+def _parse_ids(data: bytes, typed: bool) -> list[int]:
+    """The ids in `data`; anything else is wrong usage where it was typed, else a bad file."""
+    words = re.split(r"[\s,]+", os.fsdecode(data))
+    for word in words:
+        if word and not re.fullmatch("[0-9]{1,18}", word):
+            message = f"{word[:40]!r} is not a token id; ids are whole numbers"
+            raise click.UsageError(message + ".") if typed else GPT2Error(message)
+    return [int(word) for word in words if word]
+
+
+def _literal(token: bytes) -> str:
+    """The token as a Python literal: a string where its bytes are whole characters."""
+    try:
+        return repr(token.decode())
+    except UnicodeDecodeError:
+        return repr(token)
+
+
+def _write(data: bytes) -> None:
+    """Put exactly these bytes on standard output, in whatever locale."""
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()

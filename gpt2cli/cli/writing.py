@@ -1,0 +1,148 @@
+"""Generated texts on stdout: as text while it is written, or as JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .output import emit
+
+if TYPE_CHECKING:
+    from ..generation import Continuation, Step
+    from ..sampling import TokenLogprob
+    from ..tokenizer import TextStream, Tokenizer
+
+
+@dataclass(frozen=True)
+class Style:
+    """How texts are set off: how many there are, what stands before each, NUL or separators."""
+
+    samples: int
+    prompt: str
+    null: bool
+
+    def opening(self, sample: int) -> bytes:
+        """What comes before the continuation of sample `sample`."""
+        several = self.samples > 1 and not self.null
+        header = f"=== sample {sample + 1} of {self.samples} ===\n" if several else ""
+        return (header + self.prompt).encode()
+
+    def closing(self, last: bytes) -> bytes:
+        """What comes after a text whose last byte is `last`."""
+        if self.null:
+            return b"\0"
+        return b"" if last == b"\n" else b"\n"
+
+
+class _InOrder:
+    """Samples arrive interleaved and leave one after another, the first of them at once."""
+
+    def __init__(self, style: Style) -> None:
+        self.style = style
+        self.current = 0
+        self.held: dict[int, bytes] = {}
+        self.ended: set[int] = set()
+        self.last = b""
+
+    def write(self, sample: int, piece: bytes) -> None:
+        if sample == self.current:
+            self._emit(piece)
+        else:
+            self.held[sample] = self.held.get(sample, b"") + piece
+
+    def end(self, sample: int) -> None:
+        self.ended.add(sample)
+        while self.current in self.ended:
+            emit(self.style.closing(self.last))
+            self.current += 1
+            self.open()
+
+    def open(self) -> None:
+        """Start the current sample with what has come of it so far."""
+        if self.current < self.style.samples:
+            self.last = b""
+            self._emit(self.style.opening(self.current) + self.held.pop(self.current, b""))
+
+    def _emit(self, data: bytes) -> None:
+        if data:
+            emit(data)
+            self.last = data[-1:]
+
+
+def write_text(steps: Iterator[Step], streams: Sequence[TextStream], style: Style) -> None:
+    """Print each text as soon as its bytes form whole characters."""
+    order = _InOrder(style)
+    order.open()
+    for step in steps:
+        sample = step.continuation.request.sample
+        order.write(sample, _feed(step, streams[sample]))
+        if step.continuation.finish_reason is not None:
+            order.end(sample)
+
+
+def write_json(
+    steps: Iterator[Step],
+    streams: Sequence[TextStream],
+    vocabulary: Tokenizer,
+    prompt: str,
+    model: str,
+) -> None:
+    """Print an object a sample, a line each, in the samples' order, as soon as it is whole."""
+    done: dict[int, bytes] = {}
+    current = 0
+    for step in steps:
+        text = step.continuation
+        sample = text.request.sample
+        _feed(step, streams[sample])
+        if text.finish_reason is None:
+            continue
+        row = {
+            "prompt": prompt,
+            "text": streams[sample].text,
+            **_facts(text, vocabulary),
+            "model": model,
+            # rows that share a pass share its rounding, so that a near-tie may fall either way
+            "exact": len(streams) == 1,
+        }
+        done[sample] = json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        while current in done:
+            emit(done.pop(current))
+            current += 1
+
+
+def _feed(step: Step, stream: TextStream) -> bytes:
+    """The bytes that a step adds to a text; the text ends where a stop string begins."""
+    text = step.continuation
+    piece = b"" if step.token is None else stream.push(step.token)
+    if stream.stopped:
+        text.stop()
+    return piece if text.finish_reason is None else piece + stream.finish()
+
+
+def _facts(text: Continuation, vocabulary: Tokenizer) -> dict[str, Any]:
+    request = text.request
+    facts: dict[str, Any] = {
+        "prompt_tokens": list(request.prompt),
+        "tokens": text.tokens,
+        "finish_reason": text.finish_reason,
+        "seed": request.seed,
+        "sample": request.sample,
+    }
+    if request.logprobs is not None:
+        facts["logprobs"] = [_logprob(each, vocabulary) for each in text.logprobs]
+    return facts
+
+
+def _logprob(each: TokenLogprob, vocabulary: Tokenizer) -> dict[str, Any]:
+    return {
+        "id": each.id,
+        "text": vocabulary.decode([each.id]),
+        "bytes": list(vocabulary.token_bytes(each.id)),
+        "logprob": each.logprob,
+        "top": [
+            {"id": token, "text": vocabulary.decode([token]), "logprob": logprob}
+            for token, logprob in each.top
+        ],
+    }

@@ -1,0 +1,283 @@
+"""One commit of a repository on the Hub: its files, checked, in the Hub client's own cache.
+
+huggingface_hub is imported inside the functions, so that what needs no Hub does not load it. The
+client fetches and keeps the files; what it does not do is done here: hashes are compared, a lost
+connection that it gives up on is tried again, and every failure is one line.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import logging
+import os
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import GPT2Error
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+TIMEOUT = 10.0  # seconds without an answer, as the client waits for a file's ETag
+ATTEMPTS = 3  # to fetch a file, beyond what the client tries on its own
+
+# Environment variables that the client reads when it is imported, unless the user set them. Xet
+# transfers in threads of its own, where over HTTP a lost connection is taken up again and Ctrl-C
+# ends the run at once; and telemetry is a request more, for a list of other programs' names.
+DEFAULTS = ("HF_HUB_DISABLE_XET", "HF_HUB_DISABLE_TELEMETRY")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit: the sizes of its files in bytes, and how they come into the cache.
+
+    Use it inside `hub_client`, which turns what can fail here into a GPT2Error.
+    """
+
+    api: HfApi
+    repository: str
+    sha: str
+    sizes: dict[str, int]
+
+    @classmethod
+    def resolve(cls, api: HfApi, repository: str, revision: str | None) -> Commit:
+        """The commit that a branch or tag stands for now; None is the main branch."""
+        from huggingface_hub.hf_api import RepoFile
+
+        try:
+            sha = api.model_info(repository, revision=revision or "main", timeout=TIMEOUT).sha
+            if sha is None:
+                raise KeyError("sha")
+            tree = api.list_repo_tree(repository, revision=sha, recursive=True)
+            sizes = {file.path: file.size for file in tree if isinstance(file, RepoFile)}
+        except (ValueError, KeyError, TypeError) as error:
+            raise GPT2Error(
+                f"{api.endpoint} does not answer as the Hub does ({_line(error)}); check "
+                "HF_ENDPOINT, and whether the network asks for a login"
+            ) from error
+        return cls(api, repository, sha, sizes)
+
+    def get(self, name: str, *, bar: bool = False) -> Path:
+        """Where a file lies in the cache, fetched unless it is there, and checked in any case.
+
+        `bar` shows its progress on stderr if that is a terminal. Raises GPT2Error, and removes
+        the file, when it is not what the Hub says it is.
+        """
+        with _bars(bar):
+            path = self._fetch(name, ATTEMPTS)
+        self._check(name, path)
+        return path
+
+    def read(self, name: str, start: int, stop: int) -> bytes:
+        """Bytes `start` to `stop` of a file, by one range request; nothing is kept.
+
+        Where the server ignores the range, no more than `stop` bytes are read.
+        """
+        from huggingface_hub import get_session
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+        headers = build_hf_headers(library_name=self.api.library_name)
+        headers |= {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        data = bytearray()
+        with get_session().stream(
+            "GET", self._url(name), headers=headers, timeout=TIMEOUT, follow_redirects=True
+        ) as response:
+            if response.status_code not in (200, 206):
+                raise GPT2Error(
+                    f"the Hub answers HTTP {response.status_code} for {self.repository}/{name}"
+                )
+            skip = start if response.status_code == 200 else 0
+            for chunk in response.iter_bytes():
+                data += chunk
+                if len(data) >= skip + stop - start:
+                    break
+        return bytes(data[skip : skip + stop - start])
+
+    def note_absent(self, names: Iterable[str]) -> None:
+        """Have the client remember that these files do not exist: it keeps the Hub's 404."""
+        from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
+
+        for name in names:
+            with suppress(EntryNotFoundError, HfHubHTTPError):
+                self.api.hf_hub_download(self.repository, name, revision=self.sha)
+
+    def note_revision(self, revision: str | None, name: str) -> None:
+        """Have the client remember what a branch or tag stands for: it does when asked for a file.
+
+        `name` is a file that is already here.
+        """
+        if revision != self.sha:
+            self.api.hf_hub_download(self.repository, name, revision=revision or "main")
+
+    def _fetch(self, name: str, attempts: int) -> Path:
+        """The client resumes after most broken connections; after a reset one it gives up."""
+        from huggingface_hub.errors import HfHubHTTPError
+
+        try:
+            return Path(self.api.hf_hub_download(self.repository, name, revision=self.sha))
+        except _transport_error() as error:
+            if isinstance(error, HfHubHTTPError) or attempts == 1:
+                raise
+        time.sleep(1)
+        return self._fetch(name, attempts - 1)
+
+    def _check(self, name: str, path: Path) -> None:
+        """Compare a file with its ETag: the SHA-256 of a large file, git's SHA-1 of a small one."""
+        blob = path.parent / path.readlink() if path.is_symlink() else None
+        etag = self._etag(name) if blob is None else blob.name
+        if (found := _hash_like(etag, path)) != etag:
+            for damaged in (path.resolve(), path, blob or path):
+                damaged.unlink(missing_ok=True)
+            raise GPT2Error(
+                f"{self.repository}/{name} arrived damaged and was removed: its hash is {found}, "
+                f"not {etag}; run the command again"
+            )
+        if blob is not None:
+            _sweep(blob)
+
+    def _etag(self, name: str) -> str:
+        """Asked of the Hub where the cache has no links; links lead to a file named by it."""
+        from huggingface_hub import get_hf_file_metadata
+
+        return get_hf_file_metadata(self._url(name), timeout=TIMEOUT).etag or ""
+
+    def _url(self, name: str) -> str:
+        from huggingface_hub import hf_hub_url
+
+        return hf_hub_url(self.repository, name, revision=self.sha, endpoint=self.api.endpoint)
+
+
+def _hash_like(etag: str, path: Path) -> str:
+    """The hash of a file that an ETag of this form gives; the ETag itself if it gives none."""
+    if len(etag) == 64:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    if len(etag) != 40:
+        return etag
+    content = path.read_bytes()
+    forms = [content, b"blob %d\0" % len(content) + content]  # as some mirrors do, and as git does
+    hashes = [hashlib.sha1(form, usedforsecurity=False).hexdigest() for form in forms]
+    return etag if etag in hashes else hashes[-1]
+
+
+def _sweep(blob: Path) -> None:
+    """Remove what a killed run left of a file that is whole now.
+
+    Nobody writes there: the client fetches a file under a lock, and not when it is there already.
+    """
+    for part in blob.parent.glob(glob.escape(blob.name) + "*.incomplete"):
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def hub_client(repository: str, revision: str | None) -> Iterator[HfApi]:
+    """The Hub's client, without log lines; whatever fails in it leaves as one GPT2Error.
+
+    A disk that is too full is an error before the download, where the client only warns.
+    """
+    for name in DEFAULTS:
+        os.environ.setdefault(name, "1")
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils import logging as hub_logging
+
+    verbosity = hub_logging.get_verbosity()
+    hub_logging.set_verbosity(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Not enough free disk space")
+            yield HfApi(library_name="gpt2cli")
+    except (OSError, UserWarning, _transport_error()) as error:
+        raise GPT2Error(_explain(error, repository, revision)) from error
+    finally:
+        hub_logging.set_verbosity(verbosity)
+
+
+@contextmanager
+def _bars(show: bool) -> Iterator[None]:
+    """Progress bars as asked for; the client's environment variable has the last word."""
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+
+    group = "huggingface_hub"
+    if show or "HF_HUB_DISABLE_PROGRESS_BARS" in os.environ or are_progress_bars_disabled(group):
+        yield
+        return
+    disable_progress_bars(group)
+    try:
+        yield
+    finally:
+        enable_progress_bars(group)
+
+
+def _transport_error() -> type[Exception]:
+    """The base of what the HTTP client raises: httpx's or, since huggingface_hub 2, httpx2's."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    base: type[Exception] = HfHubHTTPError.__bases__[0]
+    return base
+
+
+def _explain(error: BaseException, repository: str, revision: str | None) -> str:
+    """What went wrong with the Hub, in one line that says what to do next."""
+    from huggingface_hub import constants, errors
+
+    hub = constants.ENDPOINT
+    if isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ is not None:
+        return _explain(error.__cause__, repository, revision)
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return (
+            f"no complete copy of {repository} is cached, and HF_HUB_OFFLINE forbids the network; "
+            "unset it, or use `-m austen`, which needs none"
+        )
+    if isinstance(error, errors.GatedRepoError):
+        return (
+            f"{repository} is open to some users only; ask for access at {hub}/{repository}, then "
+            "`hf auth login` or set HF_TOKEN"
+        )
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"{repository} has no branch, tag or commit {revision}; see {hub}/{repository}"
+    if isinstance(error, errors.HfHubHTTPError):
+        return _explain_answer(error, repository)
+    if isinstance(error, UserWarning):
+        return f"{_line(error)} Make room there, or set HF_HOME to another folder"
+    if isinstance(error, OSError) and error.errno is not None:
+        return (
+            f"the Hub's cache in {constants.HF_HUB_CACHE} cannot be used: {_line(error)}; correct "
+            "that, or set HF_HOME to another folder"
+        )
+    return (
+        f"cannot fetch {repository} from {hub} ({_line(error)}), and no complete copy is cached; "
+        "try again with a network, or use `-m austen`, which needs none"
+    )
+
+
+def _explain_answer(error: HfHubHTTPError, repository: str) -> str:
+    """What a refusal means. 401 is the Hub's answer for what is private and what is not there."""
+    from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
+
+    status, message = error.response.status_code, " ".join((error.server_message or "").split())
+    if "Invalid credentials" in message:
+        return "the Hub refuses the access token; `hf auth login` again, or correct HF_TOKEN"
+    unknown = status in (401, 404) and not isinstance(error, EntryNotFoundError)
+    if unknown or isinstance(error, RepositoryNotFoundError):
+        return (
+            f"neither a file nor a repository has the name {repository}; check it, or, for a "
+            "private repository, `hf auth login` or set HF_TOKEN"
+        )
+    answer = f"HTTP {status}" + (f", {message}" if message else "")
+    return f"the Hub answers {answer} for {repository}; try again later"
+
+
+def _line(error: BaseException) -> str:
+    """An error's own words in one line, or its name where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
