@@ -200,7 +200,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor, window: Window | None = None) -> Tensor:
         """[B, T, C] → [B, T, C]."""
         x = x + self.attn(self.ln_1(x), window)
-        return x + self.mlp(self.ln_2(x))
+        out: Tensor = x + self.mlp(self.ln_2(x))
+        return out
 
 
 class GPT2(nn.Module):

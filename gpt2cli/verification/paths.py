@@ -95,7 +95,8 @@ def plain(model: GPT2, ids: Tensor) -> Tensor:
     hidden_keys = torch.ones(total, total, dtype=torch.bool, device=ids.device).triu(1)
 
     def weight(name: str) -> Tensor:
-        return weights[name].double()
+        tensor: Tensor = weights[name]
+        return tensor.double()
 
     def dense(x: Tensor, name: str) -> Tensor:
         return x @ weight(f"{name}.weight") + weight(f"{name}.bias")
