@@ -83,7 +83,7 @@ class Commit:
         from huggingface_hub import get_session
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-        headers = build_hf_headers(library_name=self.api.library_name)
+        headers = build_hf_headers(library_name=CLIENT)
         headers |= {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
         data = bytearray()
         with get_session().stream(
@@ -192,7 +192,7 @@ def hub_client(repository: str, revision: str | None) -> Iterator[HfApi]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="Not enough free disk space")
-            yield HfApi(library_name="gpt2cli")
+            yield HfApi(library_name=CLIENT)
     except (OSError, UserWarning, _transport_error()) as error:
         raise GPT2Error(_explain(error, repository, revision)) from error
     finally:

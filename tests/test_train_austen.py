@@ -46,7 +46,9 @@ def test_twenty_steps_on_a_small_text_make_a_checkpoint_that_generates(
     out = tmp_path / "models" / "shore"
     done = train(text, out, *SMALL)
     assert done.returncode == 0, done.stderr
-    losses = [float(line.split()[-1]) for line in done.stdout.splitlines() if "step" in line]
+    losses = [
+        float(line.split()[-1]) for line in done.stdout.splitlines() if line.startswith("step")
+    ]
     assert len(losses) == 2
     assert losses[1] < losses[0] < 7
     assert sorted(path.name for path in out.parent.iterdir()) == ["shore"]
@@ -83,6 +85,8 @@ def test_a_folder_that_holds_something_is_never_written_over(text: Path, tmp_pat
 
 
 def test_text_that_is_too_short_or_missing_is_refused(text: Path, tmp_path: Path) -> None:
+    whole = (text / "shore.txt").read_text(encoding="utf-8")
+    (text / "shore.txt").write_text(whole[: len(whole) // 2], encoding="utf-8")
     done = train(text, tmp_path / "out")
     assert done.returncode == 1
     assert "and 1028 are needed" in done.stderr
