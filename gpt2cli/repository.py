@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
+CLIENT = "gpt2cli"  # what requests say of who sends them
 TIMEOUT = 10.0  # seconds without an answer, as the client waits for a file's ETag
 ATTEMPTS = 3  # to fetch a file, beyond what the client tries on its own
 
