@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .checkpoint import Checkpoint
-from .checkpoint.safetensors import INDEX_SUFFIX, header_length, read_index
+from .checkpoint.safetensors import INDEX_SUFFIX, WEIGHTS, find_weights, header_length, read_index
 from .config import parse_config, read_json
 from .errors import GPT2Error, listing
 from .naming import DEFAULT, Model, parse_model
@@ -22,8 +22,7 @@ __all__ = ["DEFAULT", "Model", "fetch", "open_remote", "parse_model", "tokenizer
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 
-# What holds the weights, the one to take first; then what would, and is not read here.
-WEIGHTS = ("model.safetensors", "model" + INDEX_SUFFIX)
+# What holds weights that are not read here.
 UNREAD = {
     "pytorch_model.bin": "a pickle",
     "pytorch_model.bin.index.json": "pickles",
@@ -135,7 +134,7 @@ def _cached(repository: str, revision: str | None, wanted: _Wanted) -> Path | No
 
 def _has_weights(folder: Path) -> bool:
     """Whether the file that holds the weights is there, or every shard of the index."""
-    taken = next((folder / name for name in WEIGHTS if (folder / name).exists()), None)
+    taken = next(iter(find_weights(folder)), None)
     if taken is None or not taken.name.endswith(INDEX_SUFFIX):
         return taken is not None
     return all((folder / shard).exists() for shard in set(read_index(taken).values()))

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 INDEX_SUFFIX = ".safetensors.index.json"
 
+# The weights of a folder or repository, the one to take first: a file, or the index of shards.
+WEIGHTS = ("model.safetensors", "model" + INDEX_SUFFIX)
+
 MOST_HEADER_BYTES = 100_000_000  # the limit of the reference implementation
 
 # Header name → torch's name and bytes a number.
@@ -89,9 +92,8 @@ def header_length(head: bytes, where: str) -> int:
 
 
 def find_weights(folder: Path) -> list[Path]:
-    """The safetensors weights in a folder, the one to take first: a file, or a shards' index."""
-    names = ("model.safetensors", "model" + INDEX_SUFFIX)
-    return [folder / name for name in names if (folder / name).exists()]
+    """The safetensors weights in a folder, the one to take first."""
+    return [folder / name for name in WEIGHTS if (folder / name).exists()]
 
 
 def open_file(path: Path) -> Source:

@@ -166,7 +166,9 @@ def command(
     terminal, or with --unconditional, the text starts from the start token.
     """
     _check_usage(prompt, file, unconditional, options)
-    text = "" if unconditional else _prompt_text(prompt, file, encoding, keep_newline)
+    text = ""
+    if not unconditional:  # None: no prompt on a terminal, which starts from the start token too
+        text = read_text(prompt, file, encoding=encoding, keep_newline=keep_newline) or ""
     checkpoint, vocabulary = open_with_tokenizer(model, quiet=quiet)
     plan = _plan(text, special, checkpoint.config, vocabulary, quiet, options)
     from ..generation import check_length, generate
@@ -198,16 +200,6 @@ def _check_usage(
         raise click.UsageError("--logprobs needs --json.")
     if options["null"] and options["as_json"]:
         raise click.UsageError("--null and --json exclude each other.")
-
-
-def _prompt_text(
-    prompt: str | None, file: Path | None, encoding: str | None, keep_newline: bool
-) -> str:
-    """The prompt; empty when it was not given on a terminal."""
-    text = read_text(prompt, file, encoding=encoding, keep_newline=keep_newline)
-    if text == "":
-        raise GPT2Error("the prompt is empty; use --unconditional to start from the start token")
-    return text or ""
 
 
 def _plan(

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import sys
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ from ..errors import GPT2Error
 from ..hub import parse_model, tokenizer_folder
 from ..tokenizer import Tokenizer, load_tokenizer
 from .options import model_option
+from .output import emit
 from .text_input import STDIN, read_bytes
 
 
@@ -61,18 +61,18 @@ def command(
         raise click.UsageError("Give TEXT, --file FILE, or a text on standard input.")
     if decode:
         ids = _parse_ids(data, typed=bool(words) and words != (STDIN,))
-        return _write(_tokenizer(model).decode_bytes(ids))
+        return emit(_tokenizer(model).decode_bytes(ids))
     tokenizer = _tokenizer(model)
     ids = tokenizer.encode_bytes(data, special=special)
     if count:
-        return _write(f"{len(ids)}\n".encode())
+        return emit(f"{len(ids)}\n".encode())
     if pieces:
-        return _write("".join(f"{i}\t{_literal(tokenizer.token_bytes(i))}\n" for i in ids).encode())
+        return emit("".join(f"{i}\t{_literal(tokenizer.token_bytes(i))}\n" for i in ids).encode())
     if as_json:
         texts = [tokenizer.decode([token_id]) for token_id in ids]
         line = json.dumps({"ids": ids, "pieces": texts, "count": len(ids)}, ensure_ascii=False)
-        return _write(line.encode() + b"\n")
-    return _write(" ".join(map(str, ids)).encode() + b"\n")
+        return emit(line.encode() + b"\n")
+    return emit(" ".join(map(str, ids)).encode() + b"\n")
 
 
 def _tokenizer(name: str) -> Tokenizer:
@@ -103,9 +103,3 @@ def _literal(token: bytes) -> str:
         return repr(token.decode())
     except UnicodeDecodeError:
         return repr(token)
-
-
-def _write(data: bytes) -> None:
-    """Put exactly these bytes on standard output, in whatever locale."""
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
