@@ -33,7 +33,7 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", prog_name="gpt2", message="%(prog)s %(version)s")
 def group() -> None:
-    r"""GPT-2 on the command line: generate text, count parameters, verify the numbers.
+    """GPT-2 on the command line: generate text, count parameters, verify the numbers.
 
     \b
     gpt2 generate -m austen "My dear Mr. Bennet,"    text, with no network

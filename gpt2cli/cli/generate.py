@@ -47,7 +47,7 @@ def _stops(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) 
     return tuple(values)
 
 
-@click.command("generate")
+@click.command("generate", short_help="Continue a text.")
 @click.argument("prompt", required=False)
 @model_option
 @click.option(
@@ -155,14 +155,14 @@ def command(
     quiet: bool,
     **options: Any,
 ) -> None:
-    r"""Continue PROMPT, a file (-f), or standard input, and print the text as it is written.
+    """Continue PROMPT, a file (-f), or standard input, and print the text as it is written.
 
     \b
     gpt2 generate -m austen "It is a truth universally acknowledged, that"
     gpt2 generate -m austen -t 0.8 -k 40 -n 60 --samples 3 -s 7 "My dear Mr. Bennet,"
     cat letter.txt | gpt2 generate -m austen --no-echo --stop "." > next.txt
 
-    The prompt and --stop are taken literally: there are no \n escapes. With no PROMPT on a
+    The prompt and --stop are taken literally: there are no \\n escapes. With no PROMPT on a
     terminal, or with --unconditional, the text starts from the start token.
     """
     _check_usage(prompt, file, unconditional, options)

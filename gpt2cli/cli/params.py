@@ -37,7 +37,7 @@ class _Counted:
     rows: list[_Row]
 
 
-@click.command("params")
+@click.command("params", short_help="Count the parameters of a model.")
 @model_argument
 @click.option("--tensors", is_flag=True, help="List every tensor, and how its name was mapped.")
 @click.option("--json", "as_json", is_flag=True, help="The counts as one JSON object.")
@@ -45,7 +45,7 @@ class _Counted:
 def command(
     argument: str | None, model: str | None, tensors: bool, as_json: bool, quiet: bool
 ) -> None:
-    r"""Count the parameters of MODEL by component; no weight is read.
+    """Count the parameters of MODEL by component; no weight is read.
 
     \b
     gpt2 params gpt2-xl

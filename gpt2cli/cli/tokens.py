@@ -16,7 +16,7 @@ from .output import emit
 from .text_input import STDIN, read_bytes
 
 
-@click.command("tokens")
+@click.command("tokens", short_help="Text to token ids, and back.")
 @click.argument("words", metavar="[TEXT]", nargs=-1)
 @model_option
 @click.option(
@@ -41,13 +41,18 @@ def command(
     as_json: bool,
     special: bool,
 ) -> None:
-    r"""Print the token ids of TEXT, of a file, or of standard input.
+    """Print the token ids of TEXT, of a file, or of standard input.
+
+    \b
+    gpt2 tokens "Hello, world"
+    gpt2 tokens --pieces -f letter.txt
+    gpt2 tokens --decode "15496 11 995"
 
     Any bytes are taken exactly as they are; no newline is dropped. Ids come out on one line,
     separated by spaces. With --decode the ids are given instead, separated by spaces, commas or
     newlines, and the bytes come out with nothing added.
 
-    --pieces writes a token's text as a Python literal: ' world', or b'\xf0\x9f' where its bytes
+    --pieces writes a token's text as a Python literal: ' world', or b'\\xf0\\x9f' where its bytes
     are not whole characters. In --json such bytes are U+FFFD; the ids are exact.
     """
     if count + pieces + as_json + decode > 1:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..verification.comparison import Report, Tolerance
 
 
-@click.command("verify")
+@click.command("verify", short_help="Check what a model computes.")
 @model_argument
 @click.option(
     "--reference",
@@ -54,7 +54,7 @@ def command(
     threads: int | None,
     quiet: bool,
 ) -> None:
-    r"""Compare the logits of MODEL with a reference, or with its own redundant paths.
+    """Compare the logits of MODEL with a reference, or with its own redundant paths.
 
     \b
     gpt2 verify ./model --reference expected.json
