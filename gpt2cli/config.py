@@ -187,7 +187,7 @@ def _layers(value: object) -> int:
 
 
 def _epsilon(value: object) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < 1:
+    if not isinstance(value, (int, float)) or not 0 < value < 1:
         raise _RefusedError(f"{_short(value)} is not a number between 0 and 1")
     return float(value)
 
@@ -283,4 +283,5 @@ def note_on_unknown(parsed: ParsedConfig, where: str) -> list[str]:
     """The one line that names the fields this program has never heard of, if there are any."""
     if not parsed.unknown:
         return []
-    return [f"{where}: ignoring {listing(sorted(parsed.unknown), 8)}, unknown to GPT-2"]
+    names = [n if n.isprintable() else repr(n)[1:-1] for n in sorted(parsed.unknown)]
+    return [f"{where}: ignoring {listing(names, 8)}, unknown to GPT-2"]

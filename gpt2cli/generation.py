@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .config import GPT2Config
 from .errors import GPT2Error
 from .model import GPT2, KVCache
 from .sampling import Sampler, Sampling, TokenLogprob, generator, token_logprob
@@ -92,6 +93,14 @@ def check_length(request: Request, n_positions: int) -> None:
         )
 
 
+def check(requests: Sequence[Request], config: GPT2Config) -> None:
+    """Raise what `check_length` and `Sampler` raise for requests to a model with this config."""
+    for request in requests:
+        check_length(request, config.n_positions)
+    for request in {id(request.sampling): request for request in requests}.values():
+        _sampler(request, config.vocab_size)
+
+
 def slid(tokens: Sequence[int], n_positions: int, keep: int) -> list[int]:
     """The window after a slide: the first `keep` tokens, then the newer half of the room left."""
     room = n_positions - keep
@@ -104,13 +113,10 @@ def generate(
     """Write all the requests' texts, up to `most_rows` at a time, a step a token.
 
     Texts start in the order of their requests and take the place of those that ended. The reader
-    may end a text with `Continuation.stop` before it asks for the next step. Raises what
-    `check_length` and `Sampler` raise, before any work.
+    may end a text with `Continuation.stop` before it asks for the next step. Raises what `check`
+    raises, before any work.
     """
-    for request in requests:
-        check_length(request, model.config.n_positions)
-    for request in {id(request.sampling): request for request in requests}.values():
-        _sampler(model, request)
+    check(requests, model.config)
     waiting = deque(requests)
     batch = _Batch(model, requests, most_rows)
     while waiting or batch.rows:
@@ -122,9 +128,8 @@ def generate(
         batch.step()
 
 
-def _sampler(model: GPT2, request: Request) -> Sampler:
+def _sampler(request: Request, vocab_size: int) -> Sampler:
     numbers = generator(request.seed, request.prompt, request.sample)
-    vocab_size = model.config.vocab_size
     return Sampler(request.sampling, vocab_size, numbers, request.prompt, request.never)
 
 
@@ -137,7 +142,7 @@ class _Row:
         self.window = list(request.prompt)
         self.slide_when_full()
         self.start = tuple(self.window)
-        self.sampler = _sampler(model, request)
+        self.sampler = _sampler(request, model.config.vocab_size)
         self.start_logits = self.logits = np.empty(0, np.float32)
 
     def grow(self) -> int | None:

@@ -15,10 +15,10 @@ def load(checkpoint: Checkpoint, device: torch.device | str = "cpu") -> GPT2:
     widened. Raises GPT2Error when a weight is NaN or infinite, when a stored head of a tied model
     differs from wte, or when the file turns out to be damaged.
     """
-    checkpoint.check_copies()
     with torch.device("meta"):
         model = GPT2(checkpoint.config)
     state = {name: _read(checkpoint, name).to(device) for name in checkpoint.matched.tensors}
+    checkpoint.check_copies()
     model.load_state_dict(state, strict=True, assign=True)
     return model.requires_grad_(False).eval()
 

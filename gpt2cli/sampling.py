@@ -148,8 +148,11 @@ class Sampler:
             logits = logits + self.bias
         penalty = self.options.repetition_penalty
         if penalty is not None and penalty != 1:
-            weakened = np.where(logits < 0, logits * penalty, logits / penalty)
+            with np.errstate(over="ignore"):  # a huge penalty forbids what occurred
+                weakened = np.where(logits < 0, logits * penalty, logits / penalty)
             logits = np.where(self.seen, weakened, logits)
+            if np.isneginf(logits).all():
+                raise GPT2Error("bias and repetition penalty leave no token; lower the penalty")
         return logits
 
     def _draw(self, logits: Floats) -> int:

@@ -14,7 +14,7 @@ from ..config import (
     read_json,
     with_generation_config,
 )
-from ..errors import GPT2Error
+from ..errors import GPT2Error, listing
 from . import safetensors, tf_bundle
 from .stored import Matched, Source, StoredTensor, match
 
@@ -48,7 +48,7 @@ class Checkpoint:
         """The checkpoint in a folder or a file.
 
         A folder with several is read as safetensors before a TF checkpoint, and a note names
-        what was taken and left. Raises GPT2Error for a file that no reader knows, and for any
+        the one taken and those left. Raises GPT2Error for a file that no reader knows, and for any
         tensor that is missing, unexpected, mis-shaped or of a type that holds no weights.
         """
         if not path.exists() and not path.name.endswith(".index"):
@@ -57,7 +57,7 @@ class Checkpoint:
         checkpoint = cls._from_source(taken, _open_file(taken))
         if not left:
             return checkpoint
-        names = ", ".join(other.name for other in left)
+        names = listing([other.name for other in left], 8)
         note = f"{path} holds several checkpoints: taking {taken.name}, leaving {names}"
         return replace(checkpoint, notes=(note, *checkpoint.notes))
 
@@ -113,17 +113,17 @@ def _open_file(path: Path) -> Source:
 
 
 def _candidates(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, the one to take first."""
-    found = safetensors.find_weights(folder)
-    prefix = None if found else tf_bundle.find_prefix(folder)
-    if prefix is not None:
-        found.append(prefix.with_name(prefix.name + ".index"))
-    if found:
-        return found + [folder / name for name in _PICKLES if (folder / name).exists()]
-    pickles = [name for name in _PICKLES if (folder / name).exists()]
+    """The checkpoints in a folder, the one to take first, and those that are not read last."""
+    weights, bundles = safetensors.find_weights(folder), tf_bundle.find_indexes(folder)
+    if bundles and not weights:
+        taken = tf_bundle.find_prefix(folder)
+        bundles.sort(key=lambda index: index.with_suffix("") != taken)
+    pickles = [folder / name for name in _PICKLES if (folder / name).exists()]
+    if weights or bundles:
+        return weights + bundles + pickles
     if pickles:
         raise GPT2Error(
-            f"{folder} holds {pickles[0]}, a pickle, which is not read here; "
+            f"{folder} holds {pickles[0].name}, a pickle, which is not read here; "
             "save the model as safetensors"
         )
     raise GPT2Error(

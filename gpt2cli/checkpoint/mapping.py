@@ -26,9 +26,9 @@ class MappedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if path.exists() and not path.is_file():
-            raise GPT2Error(f"{path} is no file; name the checkpoint's own files")
         try:
+            if path.exists() and not path.is_file():
+                raise GPT2Error(f"{path} is no file; name the checkpoint's own files")
             with path.open("rb") as file:
                 self.size = file.seek(0, 2)
                 # Writable but private: torch warns about memory it may not write to.

@@ -87,7 +87,9 @@ def header_length(head: bytes, where: str) -> int:
         raise GPT2Error(f"{where} is cut off ({len(head)} bytes); fetch the file again")
     length = int.from_bytes(head[:8], "little")
     if length > MOST_HEADER_BYTES:
-        raise GPT2Error(f"{where} is no safetensors file; it begins with {head[:8]!r}")
+        raise GPT2Error(
+            f"{where} is no safetensors file (it begins with {head[:8]!r}); fetch it again"
+        )
     return 8 + length
 
 
@@ -131,15 +133,19 @@ def stored_tensors(path: Path) -> list[StoredTensor]:
 def read_index(path: Path) -> dict[str, str]:
     """The tensor names of a shards' index, and the file in its folder that holds each.
 
-    Raises GPT2Error for a name that leaves the folder.
+    Raises GPT2Error for a name that leaves the folder or that no file can have.
     """
     weight_map = read_json(path).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise GPT2Error(f"{path} has no weight_map; fetch the file again")
     for name in weight_map.values():
-        if not isinstance(name, str) or Path(name).name != name or name in ("", ".."):
+        if not isinstance(name, str) or not _names_a_file(name):
             raise GPT2Error(f"{path} names {name!r}, which is no file of its own folder")
     return weight_map
+
+
+def _names_a_file(name: str) -> bool:
+    return Path(name).name == name and name not in ("", "..") and name.isprintable()
 
 
 def check_index(weight_map: dict[str, str], names: dict[str, list[str]], where: str) -> None:

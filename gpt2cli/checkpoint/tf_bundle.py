@@ -62,6 +62,11 @@ def stored_tensors(prefix: Path) -> list[StoredTensor]:
     return [_stored(name, entry, shards, index) for name, entry in entries.items()]
 
 
+def find_indexes(folder: Path) -> list[Path]:
+    """The ``*.index`` files in a folder, by name."""
+    return sorted(path for path in folder.glob(f"?*{INDEX_SUFFIX}") if path.is_file())
+
+
 def find_prefix(folder: Path) -> Path | None:
     """The checkpoint in a folder; None when it holds no ``*.index`` file.
 
@@ -70,8 +75,7 @@ def find_prefix(folder: Path) -> Path | None:
     there any more (files are renamed without it) falls to the only one. Raises GPT2Error, with
     a list, when there are several and none is named, and when the path leaves the folder.
     """
-    indexes = (path for path in folder.glob(f"?*{INDEX_SUFFIX}") if path.is_file())
-    names = sorted(path.name.removesuffix(INDEX_SUFFIX) for path in indexes)
+    names = [path.name.removesuffix(INDEX_SUFFIX) for path in find_indexes(folder)]
     if not names:
         return None
     named = _named_prefix(folder / "checkpoint")

@@ -64,9 +64,9 @@ def main() -> NoReturn:
 def _run() -> int:
     """Run the command; every way it can end, as an exit code."""
     try:
-        result = group.main(prog_name="gpt2", standalone_mode=False)
-        sys.stdout.flush()
-        return result if isinstance(result, int) else 0
+        if sys.stdout is None:
+            raise GPT2Error("standard output is closed; send it to a file or to /dev/null")
+        return _invoke()
     except GPT2Error as error:
         return _say(f"Error: {_one_line(str(error))}", 1)
     except click.ClickException as error:
@@ -77,11 +77,30 @@ def _run() -> int:
     except _Terminated:
         return 143
     except BrokenPipeError:
-        # what is still buffered for the closed pipe must not raise again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_buffered()
         return 141
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            return _bug(error)
+        _drop_buffered()  # what is written to and has no name is stdout
+        return _say(f"Error: cannot write to standard output: {error.strerror}", 1)
     except Exception as error:  # the seam: whatever else arrives here is a bug of ours
         return _bug(error)
+
+
+def _invoke() -> int:
+    """The command's exit code. Not by way of click's `main`, which ends a closed pipe with 1."""
+    try:
+        with group.make_context("gpt2", sys.argv[1:]) as context:
+            result = group.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    return result if isinstance(result, int) else 0
+
+
+def _drop_buffered() -> None:
+    """What is still buffered for stdout goes nowhere, so that it does not raise again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _bug(error: Exception) -> int:

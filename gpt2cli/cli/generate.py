@@ -36,6 +36,8 @@ def _logit_bias(
             bias[int(token)] = float(amount)
         except ValueError:
             raise click.BadParameter(f"{value!r} is not ID=BIAS, as in 50256=-inf.") from None
+        if int(token) < 0:
+            raise click.BadParameter(f"{value!r}: token ids are whole numbers from 0.")
         if math.isnan(bias[int(token)]) or bias[int(token)] == math.inf:
             raise click.BadParameter(f"{value!r}: a bias is a number or -inf.")
     return bias
@@ -171,9 +173,9 @@ def command(
         text = read_text(prompt, file, encoding=encoding, keep_newline=keep_newline) or ""
     checkpoint, vocabulary = open_with_tokenizer(model, quiet=quiet)
     plan = _plan(text, special, checkpoint.config, vocabulary, quiet, options)
-    from ..generation import check_length, generate
+    from ..generation import check, generate
 
-    check_length(plan.requests[0], checkpoint.config.n_positions)
+    check(plan.requests, checkpoint.config)
     steps = generate(network(checkpoint, device, threads), plan.requests)
     steps = _note_slide(steps, quiet)
     if options["as_json"]:

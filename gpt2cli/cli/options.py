@@ -8,6 +8,8 @@ import click
 
 from ..hub import DEFAULT
 
+MOST_THREADS = 1024  # beyond what a machine can start, OpenMP ends the process
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 model_option = click.option(
@@ -46,7 +48,7 @@ def computing(command: Command) -> Command:
     for option in (
         click.option(
             "--threads",
-            type=click.IntRange(min=1),
+            type=click.IntRange(min=1, max=MOST_THREADS),
             help="CPU threads to compute with.  [default: torch's choice]",
         ),
         click.option(

@@ -1,20 +1,25 @@
-"""Standard output: bytes go out at once, and what cannot be written ends in one line."""
+"""Standard output: bytes go out at once, text as UTF-8 whatever the locale."""
 
+import json
 import sys
-
-from ..errors import GPT2Error
+from collections.abc import Iterable
 
 
 def emit(data: bytes) -> None:
     """Write bytes to stdout and flush them.
 
-    Raises BrokenPipeError when the reader has left, GPT2Error for a full disk and the like.
+    Raises BrokenPipeError when the reader has left, another OSError for a full disk and the like.
     """
-    stream = sys.stdout.buffer
-    try:
-        stream.write(data)
-        stream.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise GPT2Error(f"cannot write to standard output: {error.strerror}") from error
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def emit_lines(lines: Iterable[str]) -> None:
+    """Write lines of text as `emit` does; a path that is no UTF-8 shows its bytes as escapes."""
+    emit("".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
+
+
+def json_line(value: object) -> bytes:
+    """One line of JSON in UTF-8; a lone surrogate, as in a path that is no UTF-8, is escaped."""
+    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return line.encode("utf-8", "backslashreplace") + b"\n"

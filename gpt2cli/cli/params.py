@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
@@ -11,10 +10,11 @@ import click
 
 from ..checkpoint import Checkpoint
 from ..config import GPT2Config, ParsedConfig
-from ..hub import open_remote, parse_model
+from ..hub import Model, open_remote, parse_model
 from ..layout import HEAD, block_shapes, count, shapes
+from ..tokenizer import has_tokenizer, tokenizer_size
 from .options import chosen_model, model_argument, note, quiet_option
-from .output import emit
+from .output import emit, emit_lines, json_line
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class _Counted:
     parsed: ParsedConfig
     file_bytes: int
     rows: list[_Row]
+    tokenizer_size: int | None
 
 
 @click.command("params", short_help="Count the parameters of a model.")
@@ -57,10 +58,9 @@ def command(
     """
     counted = _count(chosen_model(argument, model), quiet)
     if as_json:
-        emit(json.dumps(_json(counted, tensors), ensure_ascii=False).encode() + b"\n")
+        emit(json_line(_json(counted, tensors)))
         return
-    lines = [*_table(counted), *(_listing(counted.rows) if tensors else ())]
-    emit("".join(f"{line}\n" for line in lines).encode())
+    emit_lines([*_table(counted), *(_listing(counted.rows) if tensors else ())])
 
 
 def _count(name: str, quiet: bool) -> _Counted:
@@ -69,11 +69,21 @@ def _count(name: str, quiet: bool) -> _Counted:
         config = model.preset.config
         rows = [_Row(n, shape, "float32", "") for n, shape in shapes(config).items()]
         known = tuple(field.name for field in fields(config))
-        return _Counted(name, ParsedConfig(config, known, (), ()), model.preset.file_bytes, rows)
+        parsed = ParsedConfig(config, known, (), ())
+        return _Counted(name, parsed, model.preset.file_bytes, rows, config.vocab_size)
     checkpoint = open_remote(model) if model.path is None else Checkpoint.open(model.path)
     for line in checkpoint.notes:
         note(line, quiet)
-    return _Counted(name, checkpoint.parsed, checkpoint.file_bytes, [*_rows(checkpoint)])
+    rows = [*_rows(checkpoint)]
+    size = _tokenizer_size(model, checkpoint)
+    return _Counted(name, checkpoint.parsed, checkpoint.file_bytes, rows, size)
+
+
+def _tokenizer_size(model: Model, checkpoint: Checkpoint) -> int | None:
+    """How many ids the tokenizer has; None without one, and for a repository's that is not here."""
+    if model.path is None and not has_tokenizer(checkpoint.folder):
+        return None
+    return tokenizer_size(checkpoint.folder, checkpoint.config.vocab_size)
 
 
 def _rows(checkpoint: Checkpoint) -> Iterator[_Row]:
@@ -111,6 +121,8 @@ def _json(counted: _Counted, tensors: bool) -> dict[str, Any]:
         "n_layer": config.n_layer,
         "untied_extra": _untied_extra(config),
         "components": components,
+        "vocab_size": config.vocab_size,
+        "tokenizer_size": counted.tokenizer_size,
         "kv_bytes_per_token": _kv_bytes(config),
         "file_bytes": counted.file_bytes,
         "config": {
@@ -141,6 +153,9 @@ def _table(counted: _Counted) -> Iterator[str]:
     embeddings = parts["wte"] + parts["wpe"]
     yield counted.model
     yield _line("wte", parts["wte"], f"{config.vocab_size:,} × {config.n_embd:,}")
+    if padding := config.vocab_size - (counted.tokenizer_size or config.vocab_size):
+        remark = f"{padding:,} of these rows are past the tokenizer's {counted.tokenizer_size:,}"
+        yield _line("  padding", padding * config.n_embd, remark)
     yield _line("wpe", parts["wpe"], f"{config.n_positions:,} × {config.n_embd:,}")
     yield _line("embeddings", embeddings)
     for part, n in parts["block"].items():

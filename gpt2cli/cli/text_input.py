@@ -16,7 +16,7 @@ def read_bytes(argument: str | None, file: Path | None) -> bytes | None:
 
     ``-`` in either place is standard input, which is never read when there is an argument. None:
     nothing was given and standard input is a terminal, or closed. Raises click.UsageError when
-    both were given and GPT2Error when the file cannot be read.
+    both were given and GPT2Error when what is named cannot be read.
     """
     if argument is not None and file is not None:
         raise click.UsageError("A text and --file were both given; give one of them.")
@@ -29,7 +29,10 @@ def read_bytes(argument: str | None, file: Path | None) -> bytes | None:
             raise GPT2Error(f"cannot read {file}: {error.strerror}") from error
     if sys.stdin is None or (argument is None and file is None and sys.stdin.isatty()):
         return None
-    return sys.stdin.buffer.read()
+    try:
+        return sys.stdin.buffer.read()
+    except OSError as error:
+        raise GPT2Error(f"cannot read standard input: {error.strerror or error}") from error
 
 
 def read_text(

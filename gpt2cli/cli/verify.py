@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 from .. import __version__
 from .opening import network, open_weights
 from .options import Number, chosen_model, computing, model_argument, quiet_option
-from .output import emit
+from .output import emit, emit_lines, json_line
 
 if TYPE_CHECKING:
     from ..model import GPT2
@@ -78,9 +77,9 @@ def command(
         network(checkpoint, device, threads), name, reference, record, parts, tolerance
     )
     if as_json:
-        emit(json.dumps(report.json(), ensure_ascii=False, allow_nan=False).encode() + b"\n")
+        emit(json_line(report.json()))
     else:
-        emit("".join(f"{line}\n" for line in _lines(report)).encode())
+        emit_lines(_lines(report))
     ctx.exit(0 if report.passed else 1)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .output import emit
+from .output import emit, json_line
 
 if TYPE_CHECKING:
     from ..generation import Continuation, Step
@@ -106,7 +105,7 @@ def write_json(
             # rows that share a pass share its rounding, so that a near-tie may fall either way
             "exact": len(streams) == 1,
         }
-        done[sample] = json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        done[sample] = json_line(row)
         while current in done:
             emit(done.pop(current))
             current += 1
@@ -138,11 +137,16 @@ def _facts(text: Continuation, vocabulary: Tokenizer) -> dict[str, Any]:
 def _logprob(each: TokenLogprob, vocabulary: Tokenizer) -> dict[str, Any]:
     return {
         "id": each.id,
-        "text": vocabulary.decode([each.id]),
+        "text": _text(each.id, vocabulary),
         "bytes": list(vocabulary.token_bytes(each.id)),
         "logprob": each.logprob,
         "top": [
-            {"id": token, "text": vocabulary.decode([token]), "logprob": logprob}
+            {"id": token, "text": _text(token, vocabulary), "logprob": logprob}
             for token, logprob in each.top
         ],
     }
+
+
+def _text(token: int, vocabulary: Tokenizer) -> str:
+    """A token's text: none for a row of padding, which the model may think likely."""
+    return vocabulary.decode([token]) if vocabulary.known(token) else ""

@@ -4,7 +4,7 @@
 `tokenizer_json`, `added` (added tokens) and `merges`.
 """
 
-from .encoding import Tokenizer, has_tokenizer, load_tokenizer
+from .encoding import Tokenizer, has_tokenizer, load_tokenizer, tokenizer_size
 from .streaming import TextStream
 
-__all__ = ["TextStream", "Tokenizer", "has_tokenizer", "load_tokenizer"]
+__all__ = ["TextStream", "Tokenizer", "has_tokenizer", "load_tokenizer", "tokenizer_size"]

@@ -142,6 +142,22 @@ def load_tokenizer(folder: Path | None, vocab_size: int | None) -> Tokenizer:
     files that cannot be followed exactly, tokens past the end of the model's table, and a
     checkpoint for which no vocabulary is found.
     """
+    return Tokenizer(_vocabulary(folder, vocab_size))
+
+
+def tokenizer_size(folder: Path | None, vocab_size: int) -> int | None:
+    """The `n_vocab` of the tokenizer that `load_tokenizer` gives; None where it raises GPT2Error.
+
+    Only the files are read for it: no tokenizer is built.
+    """
+    try:
+        return max(_vocabulary(folder, vocab_size).tokens) + 1
+    except GPT2Error:
+        return None
+
+
+def _vocabulary(folder: Path | None, vocab_size: int | None) -> Vocabulary:
+    """What `load_tokenizer` makes a tokenizer of."""
     vocab = vocabulary.read(folder) if folder is not None else None
     if vocab is None:
         if vocab_size not in PADDED if vocab_size is not None else folder is not None:
@@ -154,7 +170,7 @@ def load_tokenizer(folder: Path | None, vocab_size: int | None) -> Tokenizer:
             f"{vocab.where}: token {text!r} has id {last}, and the model has ids below"
             f" {vocab_size} only; remove the added tokens that the model was not resized for"
         )
-    return Tokenizer(vocab)
+    return vocab
 
 
 def has_tokenizer(folder: Path) -> bool:

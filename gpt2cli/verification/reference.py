@@ -5,11 +5,10 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import safetensors
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ..config import read_json
@@ -46,22 +45,20 @@ class Reference:
         try:
             with tempfile.TemporaryDirectory(dir=path.parent, prefix=".recording-") as folder:
                 whole = Path(folder) / "reference"
-                if path.suffix == ".json":
-                    whole.write_text(json.dumps(self._json()), encoding="utf-8")
-                else:
-                    save_file(self._tensors(), whole, metadata={"source": self.source})
+                whole.write_bytes(self._json() if path.suffix == ".json" else self._safetensors())
                 whole.replace(path)
         except OSError as error:
             raise GPT2Error(f"cannot write {path}: {error.strerror or error}") from error
 
-    def _json(self) -> dict[str, Any]:
+    def _json(self) -> bytes:
         ids, logits = self.input_ids.tolist(), self.logits.tolist()
-        return {"input_ids": ids, "logits": logits, "source": self.source}
+        return json.dumps({"input_ids": ids, "logits": logits, "source": self.source}).encode()
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def _safetensors(self) -> bytes:
         states = {f"hidden_states.{n}": state for n, state in enumerate(self.hidden_states)}
         tensors = {"input_ids": self.input_ids, "logits": self.logits} | states | {**self.parts}
-        return {name: tensor.contiguous() for name, tensor in tensors.items()}
+        whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        return save(whole, metadata={"source": self.source})
 
 
 def _from_json(path: Path) -> Reference:
