@@ -17,6 +17,7 @@ from .output import emit, emit_lines, json_line
 if TYPE_CHECKING:
     from ..model import GPT2
     from ..verification.comparison import Report, Tolerance
+    from ..verification.reference import Reference
 
 
 @click.command("verify", short_help="Check what a model computes.")
@@ -70,12 +71,12 @@ def command(
     if parts and record is None:
         raise click.UsageError("--all belongs to --record.")
     from ..verification.comparison import Tolerance
+    from ..verification.reference import Reference
 
+    expected = None if reference is None else Reference.read(reference)
     checkpoint = open_weights(name, quiet=quiet)
     tolerance = Tolerance(atol, rtol)
-    report = _report(
-        network(checkpoint, device, threads), name, reference, record, parts, tolerance
-    )
+    report = _report(network(checkpoint, device, threads), name, expected, record, parts, tolerance)
     if as_json:
         emit(json_line(report.json()))
     else:
@@ -86,22 +87,20 @@ def command(
 def _report(
     gpt2: GPT2,
     name: str,
-    reference: Path | None,
+    expected: Reference | None,
     record: Path | None,
     parts: bool,
     tolerance: Tolerance,
 ) -> Report:
-    """Verify, and write a recording of the same ids when one was asked for."""
+    """Verify, and write a recording of the same ids, if they can be run, when one was asked for."""
     from ..verification import divergence, paths
     from ..verification.against import check_reference
-    from ..verification.reference import Reference
 
-    expected = None if reference is None else Reference.read(reference)
     if expected is None:
         report = paths.check_paths(gpt2, name, tolerance)
     else:
         report = check_reference(gpt2, name, expected, tolerance)
-    if record is not None:
+    if record is not None and report.comparison.positions:
         ids = paths.sample_ids(gpt2) if expected is None else expected.input_ids
         divergence.record(gpt2, ids, f"gpt2cli {__version__}: {name}", parts).write(record)
     return report

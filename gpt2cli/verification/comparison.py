@@ -64,7 +64,9 @@ def _position(ours: Tensor, reference: Tensor, tolerance: Tolerance) -> Tensor:
     """Of one position: max |Δlogit|, max |Δlogprob|, share of the bound, KL, same argmax."""
     ours_log, reference_log = ours.log_softmax(-1), reference.log_softmax(-1)
     logit, logprob = (ours - reference).abs(), (ours_log - reference_log).abs()
-    share = torch.maximum(logit, logprob) / tolerance.bound(reference)
+    worse = torch.maximum(logit, logprob)
+    # no difference uses nothing, of a bound of 0 as well
+    share = torch.where(worse == 0, worse, worse / tolerance.bound(reference))
     kl = (reference_log.exp() * (reference_log - ours_log)).sum()
     same = (ours.argmax() == reference.argmax()).double()
     return torch.stack([logit.max(), logprob.max(), share.max(), kl, same])

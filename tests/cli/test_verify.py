@@ -300,7 +300,7 @@ def cut_off(folder: Path) -> Path:
         (json_file('{"input_ids": [[1, 2], [3]], "logits": []}'), "input_ids is no block"),
         (json_file('{"input_ids": [[1.5]], "logits": []}'), "input_ids are not all whole"),
         (json_file('{"input_ids": [[true]], "logits": []}'), "input_ids are not all whole"),
-        (json_file('{"input_ids": [[%d]], "logits": []}' % 2**70), "input_ids is no block"),
+        (json_file(f'{{"input_ids": [[{2**70}]], "logits": []}}'), "input_ids is no block"),
         (json_file('{"input_ids": null, "logits": []}'), "input_ids is no block"),
         (json_file('{"input_ids": "1", "logits": []}'), "input_ids is no block"),
         (json_file('{"input_ids": [[1]], "logits": [["a"]]}'), "logits is no block"),
@@ -317,6 +317,11 @@ def test_a_file_that_is_no_reference_is_refused_by_name(
     tmp_path: Path, make: Callable[[Path], Path], said: str
 ) -> None:
     assert said in refusal("verify", str(RELEASED), "--reference", str(make(tmp_path)))
+
+
+def test_a_reference_is_read_before_the_model_is_fetched(tmp_path: Path) -> None:
+    missing = tmp_path / "none.json"
+    assert f"{missing} does not exist" in refusal("verify", "gpt2", "--reference", str(missing))
 
 
 def test_a_folder_or_json_called_safetensors_is_refused_by_name(tmp_path: Path) -> None:
@@ -350,7 +355,8 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_a_recording_is_met_by_the_model_it_was_made_of(
     recordings: dict[str, Path], kind: str
 ) -> None:
-    found = report(recordings["model"], "--reference", recordings[kind], passed=True)
+    exact = ("--atol", 0, "--rtol", 0)
+    found = report(recordings["model"], "--reference", recordings[kind], *exact, passed=True)
     assert found["first_divergence"] is None
     assert found["max_abs_diff"] == 0
 
@@ -420,6 +426,13 @@ def test_a_recording_with_a_reference_is_of_the_references_ids(tmp_path: Path) -
     done("verify", str(RELEASED), "--reference", str(expected), "--record", str(made))
     ids = [json.loads(path.read_text())["input_ids"] for path in (expected, made)]
     assert ids[0] == ids[1]
+
+
+@pytest.mark.parametrize("ids", [[[290]], [[0] * 25], [[]], [1, 2]])
+def test_ids_that_cannot_be_run_are_not_recorded(tmp_path: Path, ids: list[Any]) -> None:
+    made = tmp_path / "made.json"
+    report(RELEASED, "--reference", other(tmp_path, input_ids=ids), "--record", made, passed=False)
+    assert not made.exists()
 
 
 # Recordings that fail
