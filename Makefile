@@ -25,8 +25,8 @@ lint: .venv/installed
 types: .venv/installed
 	$(BIN)/mypy
 
-bench: .venv/installed
-	$(BIN)/python tests/benchmarks/decode.py
+bench: .venv/bench
+	$(BIN)/python tests/benchmarks/bench.py
 
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache
@@ -37,4 +37,8 @@ clean:
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt hatchling editables
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[dev]"
+	touch $@
+
+.venv/bench: .venv/installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[bench]"
 	touch $@

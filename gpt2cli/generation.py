@@ -1,140 +1,74 @@
-"""Ids in, ids out: prefill, steps, batches, overflow. Knows no text."""
+"""The engine: prefill, steps with drafts, rows that join and leave a batch between steps."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from time import perf_counter
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from .config import GPT2Config
-from .errors import GPT2Error
-from .model import GPT2, KVCache
-from .sampling import Sampler, Sampling, TokenLogprob, generator, token_logprob
+from .lookup import MOST_DRAFTED, Lookup
+from .model import GPT2, KVCache, padded_keys
+from .request import Continuation, Request, Step, check, sampler, slid
+from .sampling import token_logprob
 
-Overflow = Literal["error", "stop", "slide"]
-FinishReason = Literal["stop", "eos", "length", "context"]
+__all__ = ["Continuation", "Meter", "Request", "Step", "check", "generate"]
+
 Logits = NDArray[np.float32]
 
 MOST_ROWS = 32
 MOST_CACHE_BYTES = 2**30
+PREFILL_TOKENS = 512  # of all rows in one pass over prompts
+
+# A pass takes as long as reading the weights, and a tenth of that more for every token of a row.
+_TOKENS_PER_READ = 10
 
 
-@dataclass(frozen=True)
-class Request:
-    """One text to write.
+@dataclass
+class Meter:
+    """What the engine has done: tokens, passes, and the seconds spent inside passes."""
 
-    `prompt` holds at least one id. `end_ids` end the text and are not part of it; `never` are ids
-    that stand for nothing. `overflow` is what happens when prompt and continuation do not fit
-    into n_positions: refuse, stop there, or drop the older half of the tokens after the first
-    `keep` and go on. `logprobs` asks for each token's log-probability and that many top ones.
-    """
-
-    prompt: tuple[int, ...]
-    max_new_tokens: int
-    sampling: Sampling = field(default_factory=Sampling)
-    seed: int = 0
-    sample: int = 0
-    end_ids: frozenset[int] = frozenset()
-    never: tuple[int, ...] = ()
-    overflow: Overflow = "error"
-    keep: int = 0
-    logprobs: int | None = None
-
-
-class Continuation:
-    """What has been written for one request so far.
-
-    `finish_reason` is None while the text goes on; `slid` counts how often its window slid.
-    """
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.tokens: list[int] = []
-        self.logprobs: list[TokenLogprob] = []
-        self.finish_reason: FinishReason | None = None
-        self.slid = 0
-
-    def stop(self) -> None:
-        """End the text here: the reader has seen what it waited for."""
-        self.finish_reason = "stop"
-
-
-@dataclass(frozen=True)
-class Step:
-    """A text grew by `token`, or ended without one (None)."""
-
-    continuation: Continuation
-    token: int | None
-
-
-def check_length(request: Request, n_positions: int) -> None:
-    """Raise GPT2Error when a request cannot be met within `n_positions` tokens.
-
-    A mistake in the request itself (an empty prompt, a `keep` of half the positions or more) is
-    a ValueError.
-    """
-    length, wanted = len(request.prompt), request.max_new_tokens
-    if not length or not 0 <= request.keep < n_positions / 2:
-        raise ValueError("a prompt needs a token, and keep is below half of n_positions")
-    if request.overflow == "slide":
-        return
-    if length >= n_positions:
-        raise GPT2Error(
-            f"the prompt is {length} tokens, and the model holds {n_positions}, prompt and "
-            "continuation together; shorten it or use --overflow slide"
-        )
-    if request.overflow == "error" and length + wanted > n_positions:
-        raise GPT2Error(
-            f"{length} prompt tokens and {wanted} new ones are more than the {n_positions} the "
-            f"model holds; ask for at most {n_positions - length}, or use --overflow stop or slide"
-        )
-
-
-def check(requests: Sequence[Request], config: GPT2Config) -> None:
-    """Raise what `check_length` and `Sampler` raise for requests to a model with this config."""
-    for request in requests:
-        check_length(request, config.n_positions)
-    for request in {id(request.sampling): request for request in requests}.values():
-        _sampler(request, config.vocab_size)
-
-
-def slid(tokens: Sequence[int], n_positions: int, keep: int) -> list[int]:
-    """The window after a slide: the first `keep` tokens, then the newer half of the room left."""
-    room = n_positions - keep
-    return [*tokens[:keep], *tokens[-(room - room // 2) :]]
+    prompt_tokens: int = 0
+    prompt_seconds: float = 0.0
+    passes: int = 0
+    pass_seconds: float = 0.0
+    drafted: int = 0
+    accepted: int = 0
 
 
 def generate(
-    model: GPT2, requests: Sequence[Request], most_rows: int = MOST_ROWS
+    model: GPT2,
+    requests: Sequence[Request],
+    most_rows: int = MOST_ROWS,
+    *,
+    drafts: bool = True,
+    meter: Meter | None = None,
 ) -> Iterator[Step]:
     """Write all the requests' texts, up to `most_rows` at a time, a step a token.
 
     Texts start in the order of their requests and take the place of those that ended. The reader
-    may end a text with `Continuation.stop` before it asks for the next step. Raises what `check`
-    raises, before any work.
+    may end a text with `Continuation.stop` before it asks for the next step. With `drafts`,
+    tokens that the text itself suggests are checked in one pass; what is written is the same.
+    Raises what `check` raises, before any work.
     """
     check(requests, model.config)
     waiting = deque(requests)
-    batch = _Batch(model, requests, most_rows)
+    batch = _Batch(model, requests, most_rows, drafts, meter or Meter())
     while waiting or batch.rows:
-        while waiting and len(batch.rows) < batch.most_rows:
-            batch.add(_Row(model, waiting.popleft()))
+        room = batch.most_rows - len(batch.rows)
+        if waiting and room:
+            batch.add([_Row(model, waiting.popleft()) for _ in range(min(room, len(waiting)))])
         for row in batch.rows:
-            yield Step(row.continuation, row.grow())
-        batch.remove_finished()
+            yield from row.grow(batch.meter)
+        batch.settle()
         batch.step()
 
 
-def _sampler(request: Request, vocab_size: int) -> Sampler:
-    numbers = generator(request.seed, request.prompt, request.sample)
-    return Sampler(request.sampling, vocab_size, numbers, request.prompt, request.never)
-
-
 class _Row:
-    """A text in the making: its sampler, and the tokens that its cached window will hold."""
+    """A text in the making: its sampler, and the tokens that its cached window holds or will."""
 
     def __init__(self, model: GPT2, request: Request) -> None:
         self.continuation = Continuation(request)
@@ -142,71 +76,116 @@ class _Row:
         self.window = list(request.prompt)
         self.slide_when_full()
         self.start = tuple(self.window)
-        self.sampler = _sampler(request, model.config.vocab_size)
-        self.start_logits = self.logits = np.empty(0, np.float32)
+        self.holds_start = True  # until the cache's window is another
+        self.sampler = sampler(request, model.config.vocab_size)
+        self.lookup: Lookup | None = None
+        self.draft: list[int] = []
+        self.start_logits = self.logits = np.empty((0, 0), np.float32)
 
-    def grow(self) -> int | None:
-        """Choose the next token from `logits`, None where that ends the text."""
-        text, request = self.continuation, self.continuation.request
-        if not request.max_new_tokens:
-            text.finish_reason = "length"
-            return None
-        token = self.sampler.choose(self.logits)
-        if token in request.end_ids:
-            text.finish_reason = "eos"
-            return None
-        if request.logprobs is not None:
-            text.logprobs.append(token_logprob(self.logits, token, request.logprobs))
-        text.tokens.append(token)
-        self.window.append(token)
-        if len(text.tokens) == request.max_new_tokens:
-            text.finish_reason = "length"
-        elif len(self.window) == self.n_positions and request.overflow != "slide":
-            text.finish_reason = "context"
-        return token
+    def grow(self, meter: Meter) -> Iterator[Step]:
+        """Choose tokens from `logits` for as long as they are the ones that were drafted."""
+        text = self.continuation
+        meter.drafted += len(self.draft)
+        for logits, guess in zip(self.logits, [*self.draft, None], strict=True):
+            token = self._choose(logits)
+            meter.accepted += token is not None and token == guess
+            yield Step(text, token)
+            if text.finish_reason is not None or token != guess:
+                return
+
+    def next_draft(self, price: float) -> list[int]:
+        """What may follow the window's last token and can still be used."""
+        request = self.continuation.request
+        if self.lookup is None:
+            self.lookup = Lookup(self.window)
+        wanted = request.max_new_tokens - len(self.continuation.tokens)
+        most = min(wanted, self.n_positions - len(self.window)) - 1
+        return self.lookup.draft(most, price)
 
     def slide_when_full(self) -> bool:
         """Drop the older half of a full window; whether it did, so that it must be run again."""
         if len(self.window) < self.n_positions:
             return False
-        keep, room = self.continuation.request.keep, self.n_positions
-        self.window = slid(self.window, room, keep)
+        self.window = slid(self.window, self.n_positions, self.continuation.request.keep)
         self.continuation.slid += 1
+        self.holds_start = False
         return True
+
+    def _choose(self, logits: Logits) -> int | None:
+        """The next token, None where the text ends without one."""
+        text, request = self.continuation, self.continuation.request
+        if not request.max_new_tokens:
+            text.finish_reason = "length"
+            return None
+        token = self.sampler.choose(logits)
+        if token in request.end_ids:
+            text.finish_reason = "eos"
+            return None
+        if request.logprobs is not None:
+            text.logprobs.append(token_logprob(logits, token, request.logprobs))
+        self._append(token)
+        return token
+
+    def _append(self, token: int) -> None:
+        text, request = self.continuation, self.continuation.request
+        text.tokens.append(token)
+        self.window.append(token)
+        if self.lookup is not None:
+            self.lookup.append(token)
+        if len(text.tokens) == request.max_new_tokens:
+            text.finish_reason = "length"
+        elif len(self.window) == self.n_positions and request.overflow != "slide":
+            text.finish_reason = "context"
 
 
 class _Batch:
     """The rows that run together; row i of the cache belongs to row i of the list."""
 
-    def __init__(self, model: GPT2, requests: Sequence[Request], most_rows: int) -> None:
+    def __init__(
+        self, model: GPT2, requests: Sequence[Request], most_rows: int, drafts: bool, meter: Meter
+    ) -> None:
         config = model.config
         longest = max((len(r.prompt) + r.max_new_tokens for r in requests), default=1)
-        capacity = KVCache.rounded(min(longest, config.n_positions))
+        # a row's padding beside another's draft may reach past its own end
+        capacity = padded_keys(min(longest, config.n_positions) + MOST_DRAFTED)
         row_bytes = 8 * config.n_layer * config.n_embd * capacity
         fitting = max(1, MOST_CACHE_BYTES // row_bytes)
         self.model = model
-        self.device = model.wte.weight.device
+        self.device = model.wpe.weight.device
         self.most_rows = max(1, min(most_rows, fitting, len(requests)))
         self.cache = KVCache.empty(config, self.most_rows, capacity, self.device)
         self.rows: list[_Row] = []
+        self.drafts = drafts
+        self.meter = meter
 
-    def add(self, row: _Row) -> None:
-        """Run a row's first window, or copy it from a row with the same one that still holds it."""
-        place = len(self.rows)
-        for source, other in enumerate(self.rows):
-            if other.start == row.start and other.window[: len(row.start)] == list(row.start):
-                self.cache.copy_row(source, place, len(row.start))
-                row.start_logits = other.start_logits
-                break
-        else:
-            row.start_logits = self._run(row.window, place)
-        row.logits = row.start_logits
-        self.rows.append(row)
+    def add(self, rows: Sequence[_Row]) -> None:
+        """Run the first windows of new rows; equal ones once, the others are copies."""
+        sources: dict[tuple[int, ...], int] = {}
+        for place, row in enumerate(self.rows):
+            if row.holds_start:
+                sources[row.start] = place
+        first = len(self.rows)
+        new = {row.start: row for row in rows if row.start not in sources}
+        self.rows += new.values()
+        sources |= {start: place for place, start in enumerate(new, first)}
+        if new:
+            for row, logits in zip(new.values(), self._prefill([*new], first), strict=True):
+                row.start_logits = logits
+        for row in rows:
+            source = sources[row.start]
+            row.holds_start = True
+            if self.rows[source] is not row:
+                self.cache.copy_row(source, len(self.rows), len(row.start))
+                row.start_logits = self.rows[source].start_logits
+                self.rows.append(row)
+            row.logits = row.start_logits
 
-    def remove_finished(self) -> None:
-        """Close the gaps of ended rows with the last ones."""
+    def settle(self) -> None:
+        """Close the gaps of ended rows with the last ones; forget what was run in vain."""
         for place in reversed(range(len(self.rows))):
             if self.rows[place].continuation.finish_reason is None:
+                # the newest token is not in the cache yet, nor is any draft that was not taken
+                self.cache.lengths[place] = len(self.rows[place].window) - 1
                 continue
             last = self.rows.pop()
             if place < len(self.rows):
@@ -215,27 +194,56 @@ class _Batch:
                 self.cache.copy_row(source, place, int(self.cache.lengths[source]))
 
     def step(self) -> None:
-        """One pass over the last token of every row, after the rest of those that slid."""
+        """One pass over the last token of every row and its draft, after rows that slid."""
+        if not self.rows:
+            return
         for place, row in enumerate(self.rows):
             if row.slide_when_full():
-                self.cache.lengths[place] = 0
-                if row.window[:-1]:
-                    self._run(row.window[:-1], place)
-        if self.rows:
-            last = torch.tensor([row.window[-1:] for row in self.rows], device=self.device)
-            for row, logits in zip(self.rows, self._pass(last, 0), strict=True):
-                row.logits = logits
+                self._run([row.window[:-1]], place)
+        price = len(self.rows) / (len(self.rows) + _TOKENS_PER_READ)
+        for row in self.rows:
+            row.draft = row.next_draft(price) if self.drafts else []
+        ids = [[row.window[-1], *row.draft] for row in self.rows]
+        began = perf_counter()
+        logits = self._logits(self._pass(ids, 0), [len(each) for each in ids])
+        self.meter.passes += 1
+        self.meter.pass_seconds += perf_counter() - began
+        for row, own in zip(self.rows, logits, strict=True):
+            row.logits = own
 
-    def _run(self, ids: Sequence[int], place: int) -> Logits:
-        """Run ids from position 0 of a row; the logits after the last, [V]."""
-        self.cache.lengths[place] = 0
-        logits: Logits = self._pass(torch.tensor([ids], device=self.device), place)[0]
+    def _prefill(self, prompts: Sequence[Sequence[int]], place: int) -> list[Logits]:
+        """Run prompts from position 0 of the rows from `place`; the logits after each, [1, V]."""
+        began = perf_counter()
+        logits = self._logits(self._run(prompts, place)[:, None], [1] * len(prompts))
+        self.meter.prompt_tokens += sum(map(len, prompts))
+        self.meter.prompt_seconds += perf_counter() - began
         return logits
+
+    def _run(self, prompts: Sequence[Sequence[int]], place: int) -> Tensor:
+        """Run prompts in chunks from position 0; the hidden state after each, [B, C]."""
+        self.cache.lengths[place : place + len(prompts)] = 0
+        size = max(1, PREFILL_TOKENS // len(prompts))
+        last = torch.empty(len(prompts), self.model.config.n_embd, device=self.device)
+        for start in range(0, max(map(len, prompts)), size):
+            parts = [prompt[start : start + size] for prompt in prompts]
+            hidden = self._pass(parts, place)
+            for row, part in enumerate(parts):
+                if part:
+                    last[row] = hidden[row, len(part) - 1]
+        return last
 
     @torch.inference_mode()
-    def _pass(self, ids: torch.Tensor, place: int) -> Logits:
-        """Run [B, T] ids on the rows from `place`; the logits after the last of each, [B, V]."""
+    def _pass(self, ids: Sequence[Sequence[int]], place: int) -> Tensor:
+        """Run the next ids of the rows from `place`; their hidden states, [B, T, C]."""
+        counts = [len(each) for each in ids]
+        longest = max(counts)
+        padded = [[*each, *[0] * (longest - len(each))] for each in ids]
         cache = self.cache.rows(place, place + len(ids))
-        hidden = self.model.hidden(ids, cache)[:, -1]
-        logits: Logits = self.model.unembed(hidden).cpu().numpy()
-        return logits
+        return self.model.hidden(torch.tensor(padded, device=self.device), cache, counts)
+
+    @torch.inference_mode()
+    def _logits(self, hidden: Tensor, counts: Sequence[int]) -> list[Logits]:
+        """Hidden states [B, T, C] → the logits of each row's first `counts` places, [n, V]."""
+        used = torch.cat([row[:count] for row, count in zip(hidden, counts, strict=True)])
+        logits: Logits = self.model.unembed(used).cpu().numpy()
+        return np.split(logits, np.cumsum(counts)[:-1])

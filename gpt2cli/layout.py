@@ -16,6 +16,9 @@ CONV1D = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_
 
 HEAD = "lm_head.weight"
 
+# What the weights of dense layers may be held in.
+DTYPES = ("float32", "bfloat16", "float16", "int8")
+
 
 def block_shapes(config: GPT2Config) -> dict[str, Shape]:
     """The tensors of one block, without the ``h.N.`` before their names."""

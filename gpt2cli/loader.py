@@ -1,26 +1,50 @@
-"""Checkpoint → GPT2 on a device, in float32."""
+"""Checkpoint → GPT2 on a device, its weights held in a dtype."""
+
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from . import packing
 from .checkpoint import Checkpoint
 from .errors import GPT2Error
+from .layout import CONV1D, HEAD
 from .model import GPT2
 
 
-def load(checkpoint: Checkpoint, device: torch.device | str = "cpu") -> GPT2:
+def load(
+    checkpoint: Checkpoint,
+    device: torch.device | str = "cpu",
+    dtype: str = "float32",
+    *,
+    packed: bool = True,
+) -> GPT2:
     """The network of a checkpoint, ready to run.
 
-    Weights stored in float32 on aligned memory stay mapped from the file on a CPU; half types are
-    widened. Raises GPT2Error when a weight is NaN or infinite, when a stored head of a tied model
-    differs from wte, or when the file turns out to be damaged.
+    `dtype` is what the dense layers' weights are held in, one of `packing.DTYPES`; everything
+    else, and all arithmetic, is float32. On a CPU the dense layers are packed for the machine,
+    and the file's pages are given back tensor by tensor; with `packed` off, float32 weights on
+    aligned memory stay mapped from the file under the released names. Raises GPT2Error when a
+    weight is NaN or infinite, when a stored head of a tied model differs from wte, or when the
+    file turns out to be damaged.
     """
+    device = torch.device(device)
+    packed = dtype != "float32" or (packed and device.type == "cpu")
     with torch.device("meta"):
         model = GPT2(checkpoint.config)
-    state = {name: _read(checkpoint, name).to(device) for name in checkpoint.matched.tensors}
+    layers = _dense_layers(checkpoint) if packed else []
+    apart = {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")}
+    rest = [name for name in checkpoint.matched.tensors if name not in apart]
+    state = {name: _read(checkpoint, name).to(device) for name in rest}
     checkpoint.check_copies()
+    if packed:
+        _pack(model, checkpoint, layers, device, dtype)
+        model.lm_head = packing.dense(dtype, state.pop(HEAD, state["wte.weight"]).T, None)
+        checkpoint.release("wte.weight")
     model.load_state_dict(state, strict=True, assign=True)
-    return model.requires_grad_(False).eval()
+    model.requires_grad_(False).eval()
+    model.row_exact = packed and device.type == "cpu" and packing.row_exact(model)
+    return model
 
 
 def pick_device(name: str) -> torch.device:
@@ -38,6 +62,27 @@ def pick_device(name: str) -> torch.device:
     if not available[name]:
         raise GPT2Error(f"this machine has no {name} device that torch can use; try --device cpu")
     return torch.device(name)
+
+
+def _dense_layers(checkpoint: Checkpoint) -> list[str]:
+    names = checkpoint.matched.tensors
+    return [name.removesuffix(".weight") for name in names if name.endswith(CONV1D)]
+
+
+def _pack(
+    model: GPT2, checkpoint: Checkpoint, layers: list[str], device: torch.device, dtype: str
+) -> None:
+    """Put packed layers in their places, on all cores: most packing runs on one."""
+
+    def packed(layer: str) -> nn.Module:
+        weight, bias = (_read(checkpoint, f"{layer}.{part}") for part in ("weight", "bias"))
+        module = packing.dense(dtype, weight.to(device), bias.to(device))
+        checkpoint.release(f"{layer}.weight")
+        return module
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        for layer, module in zip(layers, pool.map(packed, layers), strict=True):
+            model.set_submodule(layer, module)
 
 
 def _read(checkpoint: Checkpoint, name: str) -> Tensor:

@@ -38,20 +38,43 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def _normal(*shape: int) -> Tensor:
+    """Weights as at the start of training; on the meta device, where it is slow, none are drawn."""
+    weight = torch.empty(shape)
+    return weight if weight.is_meta else nn.init.normal_(weight, std=0.02)
+
+
+def _embedding(rows: int, width: int) -> nn.Embedding:
+    return nn.Embedding(rows, width, _weight=_normal(rows, width))
+
+
 class Conv1D(nn.Module):
     """A dense layer whose weight is stored [in, out], as a convolution of width 1 was."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(n_in, n_out))
-        self.bias = nn.Parameter(torch.empty(n_out))
-        nn.init.normal_(self.weight, std=0.02)
-        nn.init.zeros_(self.bias)
+        self.weight = nn.Parameter(_normal(n_in, n_out))
+        self.bias = nn.Parameter(torch.zeros(n_out))
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in] → [..., out]."""
         rows = torch.addmm(self.bias, x.flatten(0, -2), self.weight)
         return rows.view(*x.shape[:-1], -1)
+
+
+QUERIES = 8  # attention runs on whole multiples of so many queries
+
+
+def padded_keys(n_keys: int) -> int:
+    """`n_keys`, rounded up so that a query's sums run in one order however many keys follow.
+
+    torch's CPU kernel goes through the keys 512 at a time, and the product of a rest with its
+    values is summed in parts of 192 from 384 on, as a whole up to 192, in halves between.
+    """
+    whole, rest = divmod(n_keys, 512)
+    if rest > 192:
+        rest = max(rest, 384)
+    return 512 * whole + -(-rest // 64) * 64
 
 
 class KVCache:
@@ -61,8 +84,6 @@ class KVCache:
     the only state: positions and masks come from it, and rewinding, ending or replacing a row is
     setting its length. What lies past a row's length is never attended to.
     """
-
-    BLOCK = 64  # capacities and the keys of a pass are whole multiples of this
 
     def __init__(self, keys: Tensor, values: Tensor, lengths: Tensor) -> None:
         self.keys = keys
@@ -79,14 +100,9 @@ class KVCache:
         dtype: torch.dtype = torch.float32,
     ) -> "KVCache":
         """A cache of `rows` empty rows that hold at least `capacity` tokens each."""
-        shape = (config.n_layer, rows, config.n_head, cls.rounded(capacity), config.head_dim)
+        shape = (config.n_layer, rows, config.n_head, padded_keys(capacity), config.head_dim)
         keys = torch.zeros(shape, device=device, dtype=dtype)
         return cls(keys, torch.zeros_like(keys), torch.zeros(rows, dtype=torch.int64))
-
-    @classmethod
-    def rounded(cls, tokens: int) -> int:
-        """`tokens`, up to the next whole block."""
-        return -(-tokens // cls.BLOCK) * cls.BLOCK
 
     @property
     def capacity(self) -> int:
@@ -110,27 +126,40 @@ class KVCache:
         longest = int(ends.max())
         if longest > self.capacity:
             raise ValueError(f"{longest} tokens do not fit into a cache of {self.capacity}")
-        return Window(self, n_tokens, self.rounded(longest))
+        return Window(self, n_tokens, padded_keys(longest))
 
 
 class Window:
     """One pass over T new tokens of every row: their positions, and which keys each may see.
 
-    `positions` is [B, T]; `mask` is [B, 1, T, S], true where a query sees a key, with S the
-    longest row's length rounded up to whole blocks.
+    `positions` is [B, T]. `mask` is [B, 1, Q, S], 0 where a query sees a key and −inf elsewhere,
+    with Q and S the queries and the longest row's keys after padding: a query's result is then
+    bit for bit the same whatever is computed beside it.
     """
 
     def __init__(self, cache: KVCache, n_tokens: int, n_keys: int) -> None:
         device = cache.keys.device
-        starts = cache.lengths.to(device)
         self.cache = cache
         self.n_keys = n_keys
-        self.positions = starts[:, None] + torch.arange(n_tokens, device=device)
+        self.padding = -n_tokens % QUERIES
         # lower-right: query i of a row that holds n tokens is its position n + i
-        self.mask = torch.arange(n_keys, device=device) <= self.positions[:, None, :, None]
+        queries = torch.arange(n_tokens + self.padding, device=device)
+        places = cache.lengths.to(device)[:, None] + queries
+        hidden = torch.arange(n_keys, device=device) > places[:, None, :, None]
+        self.mask = torch.zeros(hidden.shape, device=device).masked_fill_(hidden, -torch.inf)
+        self.positions = places[:, :n_tokens]
         first = int(cache.lengths[0])
         level = bool((cache.lengths == first).all())
         self.level = slice(first, first + n_tokens) if level else None
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """Attend from one block's new tokens, [B, H, T, D] each, to all of their rows' tokens."""
+        keys, values = self.extend(layer, key, value)
+        padded = F.pad(query, (0, 0, 0, self.padding))
+        heads = F.scaled_dot_product_attention(
+            padded, keys, values, attn_mask=self.mask, scale=scale
+        )
+        return heads[:, :, : query.shape[2]]
 
     def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Store [B, H, T, D] of one block's new tokens; give [B, H, S, D] of all its tokens."""
@@ -161,13 +190,12 @@ class CausalSelfAttention(nn.Module):
             part.unflatten(-1, (self.n_head, -1)).transpose(1, 2)
             for part in self.c_attn(x).chunk(3, dim=-1)
         )
-        mask = None
-        if window is not None:
-            key, value = window.extend(self.layer, key, value)
-            mask = window.mask
-        heads = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=mask is None, scale=self.scale
-        )
+        if window is None:
+            heads = F.scaled_dot_product_attention(
+                query, key, value, is_causal=True, scale=self.scale
+            )
+        else:
+            heads = window.attend(self.layer, query, key, value, self.scale)
         out: Tensor = self.c_proj(heads.transpose(1, 2).flatten(-2))
         return out
 
@@ -210,10 +238,12 @@ class GPT2(nn.Module):
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
         self.config = config
-        self.wte = nn.Embedding(config.vocab_size, config.n_embd)
-        self.wpe = nn.Embedding(config.n_positions, config.n_embd)
+        self.row_exact = False  # whether a position's logits are the same bits in any batch
+        self.wte = _embedding(config.vocab_size, config.n_embd)
+        self.wpe = _embedding(config.n_positions, config.n_embd)
         self.h = nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
         self.ln_f = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
+        self.lm_head: nn.Module | None = None  # the unembedding is wte's, unless it is untied
         if not config.tie_word_embeddings:
             self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
 
@@ -252,6 +282,7 @@ class GPT2(nn.Module):
 
     def unembed(self, hidden: Tensor) -> Tensor:
         """Hidden states [..., C] → logits [..., V]."""
-        head = self.wte if self.config.tie_word_embeddings else self.lm_head
-        logits: Tensor = F.linear(hidden, head.weight)
+        if self.lm_head is None:
+            return F.linear(hidden, self.wte.weight)
+        logits: Tensor = self.lm_head(hidden)
         return logits

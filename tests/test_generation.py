@@ -10,7 +10,7 @@ import torch
 from gpt2cli.checkpoint import Checkpoint
 from gpt2cli.config import GPT2Config
 from gpt2cli.errors import GPT2Error
-from gpt2cli.generation import Continuation, Request, generate
+from gpt2cli.generation import Continuation, Meter, Request, generate
 from gpt2cli.loader import load
 from gpt2cli.model import GPT2
 from gpt2cli.presets import weights_folder
@@ -45,12 +45,14 @@ def austen() -> GPT2:
     return load(Checkpoint.open(weights_folder() / "austen"))
 
 
-def texts(model: GPT2, requests: list[Request], most_rows: int = 32) -> list[Continuation]:
+def texts(
+    model: GPT2, requests: list[Request], most_rows: int = 32, **options: object
+) -> list[Continuation]:
     """The finished texts in the order of their requests."""
     found: dict[int, Continuation] = {}
     counts: dict[int, int] = defaultdict(int)
     place = {id(request): i for i, request in enumerate(requests)}
-    for step in generate(model, requests, most_rows):
+    for step in generate(model, requests, most_rows, **options):
         i = place[id(step.continuation.request)]
         found[i] = step.continuation
         counts[i] += step.token is not None
@@ -144,7 +146,9 @@ def test_a_prompt_is_run_once_for_all_its_samples_and_only_its_last_logits_are_c
     hidden, unembedded = [], []
     run, unembed = tiny.hidden, tiny.unembed
     monkeypatch.setattr(
-        tiny, "hidden", lambda ids, cache: hidden.append([*ids.shape]) or run(ids, cache)
+        tiny,
+        "hidden",
+        lambda ids, cache, counts: hidden.append([*ids.shape]) or run(ids, cache, counts),
     )
     monkeypatch.setattr(tiny, "unembed", lambda x: unembedded.append([*x.shape[:-1]]) or unembed(x))
     request = Request((1, 2, 3, 4, 5, 6, 7), 3, seed=5)
@@ -274,3 +278,85 @@ def test_a_model_that_computes_no_numbers_is_an_error_and_no_text(tiny):
     broken.ln_f.bias[0] = float("nan")
     with pytest.raises(GPT2Error, match="NaN or infinite"):
         text(broken, Request((1,), 1))
+
+
+# Drafts
+
+
+CHOICES = [
+    GREEDY,
+    Sampling(temperature=0.8, top_k=40),
+    Sampling(temperature=0.3),
+    Sampling(temperature=0.7, top_p=0.9, min_p=0.02),
+    Sampling(temperature=0.5, repetition_penalty=1.2),
+    Sampling(temperature=0.5, logit_bias={11: 4.0, 13: -float("inf")}),
+]
+
+
+@pytest.fixture(scope="module", params=["float32", "int8"])
+def exact(request) -> GPT2:
+    model = load(Checkpoint.open(weights_folder() / "austen"), dtype=request.param)
+    assert model.row_exact
+    return model
+
+
+@pytest.mark.parametrize("sampling", CHOICES)
+def test_text_with_drafts_is_the_text_without(exact, sampling):
+    prompts = [(4095,), (338, 257, 1204), (5, 6, 7, 8) * 5, tuple(range(200, 290))]
+    requests = [
+        Request(prompt, 40, sampling, seed=9, sample=sample, end_ids=frozenset({0}))
+        for prompt in prompts
+        for sample in range(2)
+    ]
+    meter = Meter()
+    drafted = texts(exact, requests, meter=meter)
+    plain = texts(exact, requests, most_rows=1, drafts=False)
+    assert [text.tokens for text in drafted] == [text.tokens for text in plain]
+    assert [text.finish_reason for text in drafted] == [text.finish_reason for text in plain]
+    assert meter.drafted
+
+
+@pytest.mark.parametrize(
+    ("overflow", "new"), [("error", N - 4), ("stop", 40), ("slide", 60)], ids=str
+)
+def test_drafts_keep_to_the_models_limit_and_run_on_over_a_slide(overflow, new):
+    model = looping(N)
+    request = Request((3, 4, 3, 4), new, GREEDY, overflow=overflow, keep=1)
+    meter = Meter()
+    [drafted] = texts(model, [request], meter=meter)
+    [plain] = texts(model, [request], drafts=False)
+    assert drafted.tokens == plain.tokens
+    assert (drafted.finish_reason, drafted.slid) == (plain.finish_reason, plain.slid)
+    assert meter.accepted > 0
+
+
+def looping(n_positions: int) -> GPT2:
+    """A model whose logits follow from the last token alone, so that 3 4 3 4 goes on and on."""
+    config = GPT2Config(vocab_size=61, n_positions=n_positions, n_embd=64, n_layer=1, n_head=1)
+    model = GPT2(config).requires_grad_(False).eval()
+    for parameter in (*model.parameters(), model.wpe.weight):
+        parameter.zero_()
+    model.wte.weight[:] = torch.eye(61, 64)
+    model.ln_f.weight.fill_(1.0)
+    model.lm_head = torch.nn.Linear(64, 61, bias=False).requires_grad_(False)
+    model.lm_head.weight[:] = torch.eye(61, 64).roll(1, 0)
+    model.lm_head.weight[[3, 5]] = model.lm_head.weight[[5, 3]]
+    return model
+
+
+def test_a_reader_that_stops_a_text_inside_a_draft_gets_no_more_of_it():
+    model = looping(256)
+    request = Request((3, 4, 3, 4), 60, GREEDY)
+    [whole] = texts(model, [request])
+    for length in range(1, 40, 3):
+        for step in generate(model, [request]):
+            if len(step.continuation.tokens) == length:
+                step.continuation.stop()
+        assert step.continuation.tokens == whole.tokens[:length]
+
+
+def test_a_loop_takes_far_fewer_passes_than_tokens():
+    meter = Meter()
+    texts(looping(256), [Request((3, 4, 3, 4), 200, GREEDY)], meter=meter)
+    assert meter.passes < 200 / 8
+    assert meter.accepted == 200 - 1 - meter.passes

@@ -1,0 +1,185 @@
+"""A model's dense layers, packed for the CPU: float32, or weights held in half types or int8.
+
+Activations, sums and logits are float32 at every precision. The kernels are the ones that
+torch's own compiler and quantized modules call; where a machine or a torch lacks one, a plain
+layer holds the same numbers. M is rows, K a layer's inputs, N its outputs.
+"""
+
+import functools
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+from .layout import DTYPES
+from .model import GPT2, KVCache
+
+__all__ = ["DTYPES", "dense", "row_exact"]
+
+_ROW_HINT = 16  # of the layouts oneDNN offers, one whose sums do not depend on the rows
+_LARGEST_HALF = 65504.0
+_LEVELS = 63  # activations are 7 bits and a sign for FBGEMM: with more its sums of two overflow
+
+
+def dense(dtype: str, weight: Tensor, bias: Tensor | None) -> nn.Module:
+    """A layer [..., K] → [..., N] with float32 weight [K, N], held in `dtype` and packed.
+
+    It keeps no reference to `weight`. A half type that a weight would overflow is float32.
+    """
+    if dtype == "int8":
+        return _int8(weight, bias)
+    if dtype in ("float16", "bfloat16") and _largest(weight) <= _LARGEST_HALF:
+        return _half(weight.to(getattr(torch, dtype)), bias)
+    return _PackedFloat32(weight, bias) if _works("float32") else _Plain(weight.clone(), None, bias)
+
+
+class _PackedFloat32(nn.Module):
+    """oneDNN's dense layer on weights in its own order."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.T.contiguous(), _ROW_HINT)
+        self.bias = _plain_copy(bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        return out
+
+
+class _PackedFloat16(nn.Module):
+    """FBGEMM's dense layer on float16 weights."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.packed = torch.ops.quantized.linear_prepack_fp16(weight.T.contiguous(), bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
+        return out
+
+
+class _PackedInt8(nn.Module):
+    """FBGEMM's dense layer on int8 weights with a scale an output.
+
+    A row x of activations is divided by its largest magnitude and rounded to 63 levels a side,
+    and what the rounding left over is a second row: together 13 bits, so that what is lost is
+    what int8 weights lose. Every row has its own scale, so its result depends on no other row.
+    """
+
+    def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
+        """`weight` is int8 [N, K], `scale` float32 [N]."""
+        super().__init__()
+        self.packed = torch.ops.quantized.linear_prepack(_quantized(weight, scale), None)
+        self.bias = _plain_copy(bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.flatten(0, -2)
+        step = torch.linalg.vector_norm(rows, torch.inf, -1, True).clamp_(min=1e-30).div_(_LEVELS)
+        scaled = rows / step
+        rest = (scaled - scaled.round()).mul_(2 * _LEVELS)
+        both = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+            torch.cat([scaled, rest]), 1.0, _LEVELS + 1, self.packed
+        )
+        out = torch.add(both[: len(rows)], both[len(rows) :], alpha=0.5 / _LEVELS).mul_(step)
+        if self.bias is not None:
+            out += self.bias
+        return out.view(*x.shape[:-1], -1)
+
+
+class _Plain(nn.Module):
+    """The same numbers without a kernel for them: widened when they are used."""
+
+    def __init__(self, weight: Tensor, scale: Tensor | None, bias: Tensor | None) -> None:
+        """`weight` is [K, N] in the type it is held in; `scale` is [N] for int8."""
+        super().__init__()
+        self.weight, self.scale, self.bias = weight, scale, _plain_copy(bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = x @ self.weight.float()
+        if self.scale is not None:
+            out = out * self.scale
+        return out if self.bias is None else out + self.bias
+
+
+def _half(weight: Tensor, bias: Tensor | None) -> nn.Module:
+    # float16 holds every bfloat16 from 2^-17 to 65504 exactly, and smaller ones within 2^-25
+    if _works("float16"):
+        return _PackedFloat16(weight.float(), _plain_copy(bias))
+    return _Plain(weight.clone(), None, bias)
+
+
+def _int8(weight: Tensor, bias: Tensor | None) -> nn.Module:
+    low, high = torch.aminmax(weight, dim=0)
+    scale = torch.maximum(high, -low).clamp_(min=1e-30).div_(127)
+    whole = (weight / scale).round_().to(torch.int8)
+    if _works("int8"):
+        return _PackedInt8(whole.T.contiguous(), scale, bias)
+    return _Plain(whole, scale, bias)
+
+
+def _quantized(weight: Tensor, scale: Tensor) -> Tensor:
+    """int8 [N, K] as the tensor that FBGEMM packs; torch says that it will go away one day."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*quantized tensor creation functions.*")
+        zeros = torch.zeros(len(scale), dtype=torch.int64)
+        return torch._make_per_channel_quantized_tensor(weight, scale.double(), zeros, 0)
+
+
+def _largest(weight: Tensor) -> float:
+    low, high = torch.aminmax(weight)
+    return max(-float(low), float(high))
+
+
+def _plain_copy(bias: Tensor | None) -> Tensor | None:
+    """A bias of its own, so that the file it was mapped from can be let go."""
+    return None if bias is None else bias.detach().clone()
+
+
+@functools.cache
+def _works(kind: str) -> bool:
+    """Whether this machine's torch has the kernel for a precision and computes right with it."""
+    weight = torch.linspace(-1, 1, 64 * 16).view(64, 16).sin()
+    x = torch.linspace(-3, 3, 5 * 64).view(5, 64).cos()
+    try:
+        out = _trial(kind, weight)(x)
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False
+    return bool((out - x @ weight).abs().max() < {"int8": 0.1, "float16": 0.02}.get(kind, 1e-4))
+
+
+def _trial(kind: str, weight: Tensor) -> nn.Module:
+    if kind == "float32":
+        return _PackedFloat32(weight, None)
+    if kind == "float16":
+        return _PackedFloat16(weight, None)
+    scale = weight.abs().amax(0) / 127
+    return _PackedInt8((weight / scale).round().to(torch.int8).T.contiguous(), scale, None)
+
+
+@torch.inference_mode()
+def row_exact(model: GPT2) -> bool:
+    """Whether a position's logits are bit for bit the same alone and beside other positions.
+
+    Tried on the first block behind 185 cached tokens, where attention changes the order of its
+    sums, and on the unembedding.
+    """
+    config, total, before = model.config, 12, 185
+    numbers = torch.Generator().manual_seed(0)
+    x = torch.randn(1, total, config.n_embd, generator=numbers)
+    cache = KVCache.empty(config, 1, before + total)
+    for stored in (cache.keys, cache.values):
+        stored[0, :, :, :before] = torch.randn(stored[0, :, :, :before].shape, generator=numbers)
+
+    def run(start: int, stop: int) -> Tensor:
+        cache.lengths.fill_(before + start)
+        out: Tensor = model.h[0](x[:, start:stop], cache.window(stop - start))
+        return out
+
+    whole = run(0, total)
+    alone = torch.cat([run(i, i + 1) for i in range(total)], dim=1)
+    parts = torch.cat([run(0, 3), run(3, total)], dim=1)
+    logits = model.unembed(x)
+    one = model.unembed(x[:, -1:])
+    return (
+        torch.equal(whole, alone) and torch.equal(whole, parts) and torch.equal(logits[:, -1:], one)
+    )
