@@ -10,22 +10,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from .checkpoint import Checkpoint
-from .checkpoint.safetensors import INDEX_SUFFIX, WEIGHTS, find_weights, header_length, read_index
+from .checkpoint import Checkpoint, safetensors, torch_pickle
+from .checkpoint.index import read_index
 from .config import parse_config, read_json
 from .errors import GPT2Error, listing
 from .naming import DEFAULT, Model, parse_model
 from .repository import Commit, hub_client
 
-__all__ = ["DEFAULT", "Model", "fetch", "open_remote", "parse_model", "tokenizer_folder"]
+__all__ = ["DEFAULT", "Model", "fetch", "open_remote", "parse_model", "tokenizer_place"]
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 
+# What holds weights, the one to take first: a file, or the index of shards.
+WEIGHTS = (*safetensors.WEIGHTS, *torch_pickle.WEIGHTS)
+INDEX = (safetensors.INDEX_SUFFIX, torch_pickle.INDEX_SUFFIX)
+
 # What holds weights that are not read here.
 UNREAD = {
-    "pytorch_model.bin": "a pickle",
-    "pytorch_model.bin.index.json": "pickles",
     "tf_model.h5": "a Keras file",
     "flax_model.msgpack": "a Flax file",
 }
@@ -60,14 +62,13 @@ def fetch(model: Model, *, tokenizer: bool = True, progress: bool = True) -> Pat
     return _fetch(model.repository, model.revision, wanted, progress)
 
 
-def tokenizer_folder(model: Model) -> Path | None:
-    """The folder where a model's tokenizer files would lie; None for the one that is built in.
+def tokenizer_place(model: Model) -> Path | None:
+    """Where a model's tokenizer is: a folder, or a file that it is in or beside; None if built in.
 
     Of a repository only these files and the config are fetched. Raises GPT2Error as `fetch` does.
     """
     if model.repository is None:
-        path = _local(model)
-        return path if path.is_dir() else path.parent
+        return _local(model)
     if model.preset is not None:
         return None
     wanted = _Wanted(weights=False, tokenizer=True)
@@ -77,8 +78,8 @@ def tokenizer_folder(model: Model) -> Path | None:
 def open_remote(model: Model) -> Checkpoint:
     """The checkpoint of a model, to be counted: where its weights are not here, no weight comes.
 
-    Of safetensors files that are not in the cache only the headers are fetched. Raises GPT2Error
-    as `fetch` and `Checkpoint.open` do.
+    Of safetensors files that are not in the cache only the headers are fetched; pickles have no
+    header, and are fetched whole. Raises GPT2Error as `fetch` and `Checkpoint.open` do.
     """
     if model.repository is None:
         return Checkpoint.open(_local(model))
@@ -88,7 +89,9 @@ def open_remote(model: Model) -> Checkpoint:
             return Checkpoint.open(cached)
         commit = Commit.resolve(api, model.repository, model.revision)
         config = _config(commit)
-        names = [name for name in _weights(commit) if not name.endswith(INDEX_SUFFIX)]
+        names = [name for name in _weights(commit) if not name.endswith(INDEX)]
+        if not names[0].endswith(".safetensors"):
+            return Checkpoint.open(fetch(model, tokenizer=False))
         headers = {name: (_head(commit, name), commit.sizes[name]) for name in names}
     return Checkpoint.from_headers(config.parent, headers)
 
@@ -134,8 +137,8 @@ def _cached(repository: str, revision: str | None, wanted: _Wanted) -> Path | No
 
 def _has_weights(folder: Path) -> bool:
     """Whether the file that holds the weights is there, or every shard of the index."""
-    taken = next(iter(find_weights(folder)), None)
-    if taken is None or not taken.name.endswith(INDEX_SUFFIX):
+    taken = next((folder / name for name in WEIGHTS if (folder / name).exists()), None)
+    if taken is None or not taken.name.endswith(INDEX):
         return taken is not None
     return all((folder / shard).exists() for shard in set(read_index(taken).values()))
 
@@ -172,7 +175,7 @@ def _weights(commit: Commit) -> list[str]:
     taken = next((name for name in WEIGHTS if name in commit.sizes), None)
     if taken is None:
         raise GPT2Error(f"{commit.repository} {_no_weights(commit)}")
-    if not taken.endswith(INDEX_SUFFIX):
+    if not taken.endswith(INDEX):
         return [taken]
     shards = sorted(set(read_index(commit.get(taken)).values()))
     if missing := [shard for shard in shards if shard not in commit.sizes]:
@@ -194,5 +197,5 @@ def _head(commit: Commit, name: str) -> bytes:
     """A safetensors file up to its data: one request, or two if the header is long."""
     size = commit.sizes[name]
     head = commit.read(name, 0, min(HEAD_BYTES, size))
-    end = min(header_length(head, f"{commit.repository}/{name}"), size)
+    end = min(safetensors.header_length(head, f"{commit.repository}/{name}"), size)
     return head[:end] if end <= len(head) else head + commit.read(name, len(head), end)

@@ -21,7 +21,7 @@ from gpt2cli import hub as module
 from gpt2cli import repository as network
 from gpt2cli.checkpoint import Checkpoint
 from gpt2cli.errors import GPT2Error
-from gpt2cli.hub import fetch, open_remote, parse_model, tokenizer_folder
+from gpt2cli.hub import fetch, open_remote, parse_model, tokenizer_place
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = Path(__file__).parent / "fixtures" / "hub"
@@ -110,7 +110,7 @@ def test_a_second_use_makes_no_request(hub):
     first = fetch(MODEL)
     hub.requests.clear()
     assert fetch(MODEL) == first
-    assert tokenizer_folder(MODEL) == first
+    assert tokenizer_place(MODEL) == first
     assert open_remote(MODEL).folder == first
     assert hub.requests == []
 
@@ -159,15 +159,15 @@ def test_for_a_released_size_config_and_weights_are_fetched_and_no_tokenizer(hub
     assert hub.fetched() == NEEDED - set(TOKENIZER)
     hub.requests.clear()
     assert fetch(model) == folder
-    assert tokenizer_folder(model) is None
+    assert tokenizer_place(model) is None
     assert hub.requests == []
 
 
 def test_for_token_ids_no_weights_are_fetched_and_later_only_they_are(hub):
-    folder = tokenizer_folder(MODEL)
+    folder = tokenizer_place(MODEL)
     assert hub.fetched() == {"config.json", *TOKENIZER}
     hub.requests.clear()
-    assert tokenizer_folder(MODEL) == folder
+    assert tokenizer_place(MODEL) == folder
     assert hub.requests == []
     assert fetch(MODEL) == folder
     assert hub.fetched() == {"model.safetensors", "generation_config.json"}
@@ -185,8 +185,8 @@ def test_a_local_model_is_its_path_and_a_file_has_its_tokenizer_beside_it(hub, t
     file = tmp_path / "model.safetensors"
     file.touch()
     assert fetch(parse_model(str(file))) == file
-    assert tokenizer_folder(parse_model(str(file))) == tmp_path
-    assert tokenizer_folder(parse_model(str(tmp_path))) == tmp_path
+    assert tokenizer_place(parse_model(str(file))) == file
+    assert tokenizer_place(parse_model(str(tmp_path))) == tmp_path
     assert fetch(parse_model("austen")).name == "austen"
     assert hub.requests == []
 
@@ -347,7 +347,7 @@ def test_after_a_killed_run_files_are_complete_or_absent_and_the_next_completes_
 @pytest.mark.parametrize("headers", [{}, {"X-Error-Code": "RepoNotFound"}])
 def test_a_wrong_or_private_repository_is_neither_a_file_nor_a_repository(hub, status, headers):
     hub.main.refusal = (status, headers)
-    for call in (fetch, tokenizer_folder, open_remote):
+    for call in (fetch, tokenizer_place, open_remote):
         line = refusal(call, MODEL)
         assert "neither a file nor a repository has the name owner/name" in line
         assert "HF_TOKEN" in line
@@ -376,7 +376,7 @@ def test_an_unknown_revision_is_named(hub):
 def test_a_model_of_another_type_is_refused_before_its_weights_are_fetched(hub):
     config = json.loads(hub.main.files["config.json"]) | {"model_type": "bert"}
     hub.main.files["config.json"] = json.dumps(config).encode()
-    for call in (fetch, tokenizer_folder, open_remote):
+    for call in (fetch, tokenizer_place, open_remote):
         line = refusal(call, MODEL)
         assert "owner/name/config.json" in line
         assert "model_type is 'bert'" in line
@@ -385,15 +385,43 @@ def test_a_model_of_another_type_is_refused_before_its_weights_are_fetched(hub):
 
 def test_a_repository_of_another_form_is_refused_by_what_it_lacks(hub):
     del hub.main.files["model.safetensors"]
-    line = refusal(fetch, MODEL)
-    assert "only pytorch_model.bin, a pickle" in line
-    assert hub.fetched() == {"config.json"}
     del hub.main.files["pytorch_model.bin"]
-    assert "only tf_model.h5" in refusal(fetch, MODEL)
+    assert "only tf_model.h5, a Keras file" in refusal(fetch, MODEL)
+    assert hub.fetched() == {"config.json"}
     del hub.main.files["tf_model.h5"]
     assert "no model.safetensors" in refusal(fetch, MODEL)
     del hub.main.files["config.json"]
     assert "no config.json" in refusal(fetch, MODEL)
+
+
+@pytest.mark.parametrize("call", [fetch, open_remote])
+def test_a_pickle_is_fetched_where_there_is_no_safetensors_file(hub, call):
+    del hub.main.files["model.safetensors"]
+    pickle = (FIXTURES / "hub-bin" / "pytorch_model.bin").read_bytes()
+    hub.main.files["pytorch_model.bin"] = pickle
+    hub.main.files["config.json"] = (FIXTURES / "hub-bin" / "config.json").read_bytes()
+    found = call(MODEL)
+    assert "pytorch_model.bin" in hub.fetched()
+    assert "tf_model.h5" not in hub.fetched()
+    opened = found if call is open_remote else Checkpoint.open(found)
+    assert (opened.dialect, opened.file_bytes) == ("pickle", len(pickle))
+    hub.requests.clear()
+    call(MODEL)
+    assert hub.requests == []
+
+
+def test_pickles_in_shards_are_fetched_with_their_index(hub):
+    del hub.main.files["model.safetensors"]
+    del hub.main.files["pytorch_model.bin"]
+    index = {"weight_map": {"a": "one.bin", "b": "two.bin"}}
+    hub.main.files["pytorch_model.bin.index.json"] = json.dumps(index).encode()
+    hub.main.files |= {"one.bin": b"1", "two.bin": b"2", "three.bin": b"3"}
+    fetch(MODEL, tokenizer=False)
+    assert {name for name in hub.fetched() if ".bin" in name} == {
+        "pytorch_model.bin.index.json",
+        "one.bin",
+        "two.bin",
+    }
 
 
 @pytest.mark.parametrize("shard", ["../x.safetensors", "/etc/passwd", "a/b.safetensors", ".."])
@@ -416,7 +444,7 @@ def test_without_network_and_copy_the_error_says_so_and_names_austen(hub, monkey
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
-        for call in (fetch, tokenizer_folder, open_remote):
+        for call in (fetch, tokenizer_place, open_remote):
             line = refusal(call, MODEL)
             assert "no complete copy is cached" in line
             assert "-m austen" in line

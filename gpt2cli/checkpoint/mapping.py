@@ -56,7 +56,7 @@ class MappedFile:
         if offset % kind.itemsize == 0:
             return torch.frombuffer(self._bytes, dtype=kind, count=count, offset=offset).view(shape)
         raw = torch.frombuffer(self._bytes, dtype=torch.uint8, count=nbytes, offset=offset).clone()
-        self._release(offset, nbytes)
+        self.release(offset, nbytes)
         return raw.view(kind).view(shape)
 
     def read(self, offset: int, nbytes: int) -> bytes:
@@ -79,8 +79,8 @@ class MappedFile:
             needed = f"{self.size} bytes are there, {offset + nbytes} are needed"
             raise GPT2Error(f"{self.path} is cut off: {needed}; fetch the file again")
 
-    def _release(self, offset: int, nbytes: int) -> None:
-        """Give back the pages of what was copied; the next reader finds them in the file."""
+    def release(self, offset: int, nbytes: int) -> None:
+        """Give back the pages of a tensor; whoever looks at them again finds them in the file."""
         if self._bytes is not None and hasattr(mmap, "MADV_DONTNEED"):
             start = offset - offset % mmap.PAGESIZE
             self._bytes.madvise(mmap.MADV_DONTNEED, start, offset + nbytes - start)

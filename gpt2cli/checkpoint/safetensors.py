@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config import parse_config, read_json
-from ..errors import GPT2Error, listing
+from ..config import GIT_LFS, lfs_pointer, parse_config, read_json
+from ..errors import GPT2Error
 from ..layout import Shape
+from .hub_config import hub_source
+from .index import check_index, read_index
 from .mapping import MappedFile
 from .names import hub_name
 from .stored import Source, StoredTensor
@@ -25,6 +27,7 @@ from .stored import Source, StoredTensor
 if TYPE_CHECKING:
     import torch
 
+DIALECT = "safetensors"
 INDEX_SUFFIX = ".safetensors.index.json"
 
 # The weights of a folder or repository, the one to take first: a file, or the index of shards.
@@ -47,6 +50,8 @@ _DTYPES = {
     "U8": ("uint8", 1),
     "BOOL": ("bool", 1),
 }
+
+CODES = {dtype: code for code, (dtype, _) in _DTYPES.items()}  # torch's name → header name
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,8 @@ def header_length(head: bytes, where: str) -> int:
     """Where the data of a safetensors file starts, from its first 8 bytes."""
     if len(head) < 8:
         raise GPT2Error(f"{where} is cut off ({len(head)} bytes); fetch the file again")
+    if GIT_LFS.startswith(head[:8]):
+        raise lfs_pointer(where)
     length = int.from_bytes(head[:8], "little")
     if length > MOST_HEADER_BYTES:
         raise GPT2Error(
@@ -98,16 +105,19 @@ def find_weights(folder: Path) -> list[Path]:
     return [folder / name for name in WEIGHTS if (folder / name).exists()]
 
 
-def open_file(path: Path) -> Source:
-    """The checkpoint in one ``.safetensors`` file, or in the shards that an index names."""
+def open_file(path: Path, n_head: int | None = None) -> Source:
+    """The checkpoint in one ``.safetensors`` file, or in the shards that an index names.
+
+    `n_head` is the number of heads where no ``config.json`` lies beside it.
+    """
     if path.name.endswith(INDEX_SUFFIX):
         weight_map = read_index(path)
         shards = sorted(set(weight_map.values()))
         stored = {shard: stored_tensors(path.parent / shard) for shard in shards}
         check_index(weight_map, {s: [t.name for t in stored[s]] for s in shards}, str(path))
-        files = [path.parent / shard for shard in shards]
-        return _source(path.parent, [t for shard in shards for t in stored[shard]], _size(files))
-    return _source(path.parent, stored_tensors(path), _size([path]))
+        tensors = [tensor for shard in shards for tensor in stored[shard]]
+        return hub_source(DIALECT, path, tensors, n_head)
+    return hub_source(DIALECT, path, stored_tensors(path), n_head)
 
 
 def open_headers(folder: Path, headers: Mapping[str, tuple[bytes, int]]) -> Source:
@@ -118,8 +128,11 @@ def open_headers(folder: Path, headers: Mapping[str, tuple[bytes, int]]) -> Sour
     """
     stored: list[StoredTensor] = []
     for name, (head, size) in headers.items():
-        stored += _stored(folder / name, parse_header(head, size, name), _not_here)
-    return _source(folder, stored, sum(size for _, size in headers.values()))
+        stored += _stored(folder / name, parse_header(head, size, name))
+    config = folder / "config.json"
+    parsed = parse_config(read_json(config), str(config))
+    file_bytes = sum(size for _, size in headers.values())
+    return Source(DIALECT, parsed, stored, hub_name, file_bytes)
 
 
 def stored_tensors(path: Path) -> list[StoredTensor]:
@@ -127,69 +140,23 @@ def stored_tensors(path: Path) -> list[StoredTensor]:
     file = MappedFile(path)
     data = header_length(file.read(0, min(8, file.size)), str(path))
     entries = parse_header(file.read(0, min(data, file.size)), file.size, str(path))
-    return _stored(path, entries, file.tensor)
+    return _stored(path, entries, file)
 
 
-def read_index(path: Path) -> dict[str, str]:
-    """The tensor names of a shards' index, and the file in its folder that holds each.
-
-    Raises GPT2Error for a name that leaves the folder or that no file can have.
-    """
-    weight_map = read_json(path).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise GPT2Error(f"{path} has no weight_map; fetch the file again")
-    for name in weight_map.values():
-        if not isinstance(name, str) or not _names_a_file(name):
-            raise GPT2Error(f"{path} names {name!r}, which is no file of its own folder")
-    return weight_map
+def _stored(path: Path, entries: list[Entry], file: MappedFile | None = None) -> list[StoredTensor]:
+    """What a header lists; without its `file` it can be counted and not read."""
+    return [_tensor(path, entry, file) for entry in entries]
 
 
-def _names_a_file(name: str) -> bool:
-    return Path(name).name == name and name not in ("", "..") and name.isprintable()
+def _tensor(path: Path, entry: Entry, file: MappedFile | None) -> StoredTensor:
+    stored = StoredTensor(entry.name, entry.shape, entry.dtype, entry.nbytes, path, _not_here)
+    if file is None:
+        return stored
+    read = partial(file.tensor, entry.begin, entry.shape, entry.dtype)
+    return replace(stored, read=read, release=partial(file.release, entry.begin, entry.nbytes))
 
 
-def check_index(weight_map: dict[str, str], names: dict[str, list[str]], where: str) -> None:
-    """Raise GPT2Error unless each shard holds just the tensors that the index lists in it."""
-    problems = [
-        f"{name} is listed in {shard} and not there"
-        for name, shard in weight_map.items()
-        if name not in names[shard]
-    ]
-    problems += [
-        f"{name} is in {shard} and not listed there"
-        for shard, held in names.items()
-        for name in held
-        if weight_map.get(name) != shard
-    ]
-    if problems:
-        raise GPT2Error(f"{where} and its shards disagree: {listing(problems)}")
-
-
-def _size(files: Iterable[Path]) -> int:
-    return sum(file.stat().st_size for file in files)
-
-
-def _source(folder: Path, stored: list[StoredTensor], file_bytes: int) -> Source:
-    config = folder / "config.json"
-    if not config.exists():
-        raise GPT2Error(f"{config} is missing; copy it from where the weights came from")
-    parsed = parse_config(read_json(config), str(config))
-    return Source("safetensors", parsed, stored, hub_name, file_bytes)
-
-
-Reader = Callable[[int, Shape, str], "torch.Tensor"]
-
-
-def _stored(path: Path, entries: list[Entry], read: Reader) -> list[StoredTensor]:
-    return [
-        StoredTensor(
-            e.name, e.shape, e.dtype, e.nbytes, path, partial(read, e.begin, e.shape, e.dtype)
-        )
-        for e in entries
-    ]
-
-
-def _not_here(begin: int, shape: Shape, dtype: str) -> torch.Tensor:
+def _not_here() -> torch.Tensor:
     raise ValueError("only the header of this file was fetched")
 
 

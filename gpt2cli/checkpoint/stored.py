@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,9 @@ class StoredTensor:
 
     `name` is the file's own spelling, `shape` is in the released orientation, `dtype` is torch's
     name of the stored type. `read()` gives the tensor in that shape and dtype on aligned memory,
-    mapped where the file allows it, and raises GPT2Error when the file is damaged.
+    mapped where the file allows it, and raises GPT2Error when the file is damaged. `release()`
+    gives back the pages it was mapped to; whoever uses it afterwards reads them again. `remark`
+    says what was done to what is stored, if anything.
     """
 
     name: str
@@ -32,6 +34,16 @@ class StoredTensor:
     nbytes: int
     file: Path
     read: Callable[[], torch.Tensor]
+    release: Callable[[], None] = lambda: None
+    remark: str = ""
+
+
+def turned(tensor: StoredTensor) -> StoredTensor:
+    """A dense weight that is stored [out, in], as a view in the released orientation."""
+    if len(tensor.shape) != 2:
+        return tensor  # of a wrong shape, which the match says
+    remark = ", ".join(filter(None, [tensor.remark, "turned from [out, in]"]))
+    return replace(tensor, shape=tensor.shape[::-1], read=lambda: tensor.read().T, remark=remark)
 
 
 @dataclass(frozen=True)
@@ -121,10 +133,14 @@ class _Problems:
 
 @dataclass(frozen=True)
 class Source:
-    """What a dialect's reader finds: a config, tensors in the file's names, and their rule."""
+    """What a dialect's reader finds: a config, tensors in the file's names, and their rule.
+
+    `notes` are lines that the user should see.
+    """
 
     dialect: str
     parsed: ParsedConfig
     stored: list[StoredTensor]
     rule: Rule
     file_bytes: int
+    notes: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ tensorflow/core/util/tensor_bundle/naming.h (https://github.com/tensorflow/tenso
 
 from __future__ import annotations
 
+import glob
 import re
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from ..config import ParsedConfig, parse_config, read_json
 from ..errors import GPT2Error, listing
 from ..layout import Shape
+from .hub_config import infer_config, note_on_inferred
 from .leveldb_table import masked_crc32c
 from .mapping import MappedFile
 from .stored import Source, StoredTensor
@@ -27,15 +29,20 @@ if TYPE_CHECKING:
 INDEX_SUFFIX = ".index"
 
 
-def open_bundle(prefix: Path) -> Source:
+def open_bundle(prefix: Path, n_head: int | None = None) -> Source:
     """The checkpoint of ``PREFIX.index``, its shards, and ``hparams.json`` beside them.
 
-    Raises GPT2Error when any of these is missing, damaged, or of a kind that is not read here.
+    Where that is missing, `n_head` is the number of heads. Raises GPT2Error when any of these is
+    missing, damaged, or of a kind that is not read here.
     """
     stored = stored_tensors(prefix)
     rule = partial(tf_name, variables={tensor.name for tensor in stored})
     file_bytes = sum(file.stat().st_size for file in {tensor.file for tensor in stored})
-    return Source("tf", read_hparams(prefix), stored, rule, file_bytes)
+    if n_head is None or (prefix.parent / "hparams.json").exists():
+        return Source("tf", read_hparams(prefix), stored, rule, file_bytes)
+    found = {name: tensor.shape for tensor in stored if isinstance(name := rule(tensor), str)}
+    parsed = infer_config(found, n_head, str(prefix), "hparams.json")
+    return Source("tf", parsed, stored, rule, file_bytes, (note_on_inferred(prefix),))
 
 
 def read_hparams(prefix: Path) -> ParsedConfig:
@@ -45,7 +52,9 @@ def read_hparams(prefix: Path) -> ParsedConfig:
     """
     path = prefix.parent / "hparams.json"
     if not path.exists():
-        raise GPT2Error(f"{path} is missing; copy it from where {prefix.name} came from")
+        raise GPT2Error(
+            f"{path} is missing; copy it from where {prefix.name} came from, or give --n-head"
+        )
     return parse_config(read_json(path), str(path))
 
 
@@ -63,8 +72,12 @@ def stored_tensors(prefix: Path) -> list[StoredTensor]:
 
 
 def find_indexes(folder: Path) -> list[Path]:
-    """The ``*.index`` files in a folder, by name."""
-    return sorted(path for path in folder.glob(f"?*{INDEX_SUFFIX}") if path.is_file())
+    """The ``*.index`` files in a folder that have shards, by name; others have that suffix too."""
+    return sorted(
+        path
+        for path in folder.glob(f"?*{INDEX_SUFFIX}")
+        if path.is_file() and any(folder.glob(f"{glob.escape(path.stem)}.data-*"))
+    )
 
 
 def find_prefix(folder: Path) -> Path | None:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import tiktoken
 
+from ..checkpoint.gguf import is_gguf
 from ..errors import GPT2Error
-from . import vocabulary
+from . import characters, vocabulary
 from .added import END_OF_TEXT, AddedToken
+from .gguf_tokenizer import parse_gguf
 from .vocabulary import Vocabulary
 
 # The released pattern with possessive repeats, as tiktoken has it for "gpt2": the same pieces.
@@ -134,34 +136,35 @@ class Tokenizer:
         return ids
 
 
-def load_tokenizer(folder: Path | None, vocab_size: int | None) -> Tokenizer:
-    """The tokenizer of the checkpoint in `folder`, whose model has `vocab_size` ids.
+def load_tokenizer(place: Path | None, vocab_size: int | None) -> Tokenizer:
+    """The tokenizer of the checkpoint at `place`, whose model has `vocab_size` ids.
 
-    A folder of None asks for GPT-2's own vocabulary, and a folder without tokenizer files gets it
-    when its size fits. A `vocab_size` of None is not compared with anything. Raises GPT2Error for
+    `place` is a folder, or a file: a GGUF file has its tokenizer in it, any other beside it. None
+    asks for GPT-2's own vocabulary, and a checkpoint without a tokenizer gets it when its size
+    fits. A `vocab_size` of None is not compared with anything. Raises GPT2Error for
     files that cannot be followed exactly, tokens past the end of the model's table, and a
     checkpoint for which no vocabulary is found.
     """
-    return Tokenizer(_vocabulary(folder, vocab_size))
+    return Tokenizer(_vocabulary(place, vocab_size))
 
 
-def tokenizer_size(folder: Path | None, vocab_size: int) -> int | None:
+def tokenizer_size(place: Path | None, vocab_size: int) -> int | None:
     """The `n_vocab` of the tokenizer that `load_tokenizer` gives; None where it raises GPT2Error.
 
     Only the files are read for it: no tokenizer is built.
     """
     try:
-        return max(_vocabulary(folder, vocab_size).tokens) + 1
+        return max(_vocabulary(place, vocab_size).tokens) + 1
     except GPT2Error:
         return None
 
 
-def _vocabulary(folder: Path | None, vocab_size: int | None) -> Vocabulary:
+def _vocabulary(place: Path | None, vocab_size: int | None) -> Vocabulary:
     """What `load_tokenizer` makes a tokenizer of."""
-    vocab = vocabulary.read(folder) if folder is not None else None
+    vocab = _own(place, vocab_size) if place is not None else None
     if vocab is None:
-        if vocab_size not in PADDED if vocab_size is not None else folder is not None:
-            raise _nothing_found(folder, vocab_size)
+        if vocab_size not in PADDED if vocab_size is not None else place is not None:
+            raise _nothing_found(place, vocab_size)
         vocab = vocabulary.bundled()
     last = max(vocab.tokens)
     if vocab_size is not None and last >= vocab_size:
@@ -173,15 +176,35 @@ def _vocabulary(folder: Path | None, vocab_size: int | None) -> Vocabulary:
     return vocab
 
 
+def _own(place: Path, vocab_size: int | None) -> Vocabulary | None:
+    """The vocabulary that a checkpoint brings; None when it brings none."""
+    if is_gguf(place):
+        parsed = parse_gguf(place)
+        if parsed is None:
+            return None
+        return vocabulary.assembled(parsed, tuple(parsed.added.values()), prefix_space=False)
+    folder = place if place.is_dir() else place.parent
+    found, table = vocabulary.read(folder), folder / characters.FILE
+    if found is not None or not table.is_file():
+        return found
+    vocab = characters.read_characters(table)
+    if vocab_size is not None and len(vocab.tokens) != vocab_size:
+        raise GPT2Error(
+            f"{table} has {len(vocab.tokens)} characters, and the model {vocab_size} ids; put the "
+            "tokenizer files that the model was trained with there"
+        )
+    return vocab
+
+
 def has_tokenizer(folder: Path) -> bool:
     """Whether the folder brings tokenizer files of a kind that is read here."""
     return vocabulary.has_files(folder)
 
 
-def _nothing_found(folder: Path | None, vocab_size: int | None) -> GPT2Error:
-    looked_for = "tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe"
+def _nothing_found(place: Path | None, vocab_size: int | None) -> GPT2Error:
+    files = "tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, meta.pkl"
     size = "unknown" if vocab_size is None else str(vocab_size)
-    where = f"{folder} has no tokenizer files ({looked_for})" if folder else "no files were given"
+    where = f"{place} has no tokenizer files ({files})" if place else "no files were given"
     return GPT2Error(
         f"{where}, and its vocab_size, {size}, is not that of GPT-2's own vocabulary"
         f" ({PADDED[0]}, or padded up to {PADDED[-1]}); put the checkpoint's tokenizer files there"

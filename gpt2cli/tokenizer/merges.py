@@ -53,7 +53,9 @@ def pair(parts: object, where: str) -> Pair:
         left, right = map(unspelled, parts)
         if left and right:
             return left, right
-    raise GPT2Error(f"{where}: {parts!r} is no merge of two byte-level tokens")
+    raise GPT2Error(
+        f"{where}: {parts!r} is no merge of two byte-level tokens; fetch the file again"
+    )
 
 
 def read_merges(path: Path) -> list[Pair]:

@@ -30,7 +30,6 @@ _OTHER_FILES = {
     "tokenizer.model": "SentencePiece",
     "sentencepiece.bpe.model": "SentencePiece",
     "vocab.txt": "BERT (WordPiece)",
-    "meta.pkl": "nanoGPT's table of characters",
 }
 
 _CLASSES = ("GPT2Tokenizer", "PreTrainedTokenizer", "TokenizersBackend")
@@ -95,12 +94,17 @@ def read(folder: Path) -> Vocabulary | None:
     if parsed is None:
         _refuse_other_files(folder)
         return None
-    strings = _checked(parsed.strings, parsed.where)
-    ranks, ids = _ranked(parsed, strings)
-    added = added_tokens(folder, parsed.added, strings)
-    tokens = _tokens(strings, added, {i for i in ids if i is not None}, parsed.where)
+    added = added_tokens(folder, parsed.added, _checked(parsed.strings, parsed.where))
     stated = optional_json(folder / "tokenizer_config.json").get("add_prefix_space")
     prefix_space = parsed.prefix_space if stated is None else bool(stated)
+    return assembled(parsed, added, prefix_space)
+
+
+def assembled(parsed: Parsed, added: tuple[AddedToken, ...], prefix_space: bool) -> Vocabulary:
+    """The vocabulary of a parsed tokenizer and all its added tokens; raises as `read` does."""
+    strings = _checked(parsed.strings, parsed.where)
+    ranks, ids = _ranked(parsed, strings)
+    tokens = _tokens(strings, added, {i for i in ids if i is not None}, parsed.where)
     return Vocabulary(str(parsed.where), tokens, ranks, ids, added, prefix_space)
 
 
@@ -173,7 +177,11 @@ def _ranked(
     for rank, (left, right) in enumerate(parsed.merges, 256):
         for token in (left, right, left + right):
             if spelled(token) not in strings:
-                raise _bad_merge(parsed, (left, right), f"{spelled(token)} is not a token")
+                raise _bad_merge(
+                    parsed,
+                    (left, right),
+                    f"{spelled(token)} is not a token; fetch both files again",
+                )
         ranks.setdefault(left + right, rank)
         ids.append(strings[spelled(left + right)])
     if not are_released(parsed.merges):

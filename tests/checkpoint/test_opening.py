@@ -30,7 +30,7 @@ def under(prefix: str, arrays: hub.Arrays) -> hub.Arrays:
 
 def same_network(path: Path) -> bool:
     """Whether the checkpoint at `path` loads as exactly the tiny network's weights."""
-    state = load(Checkpoint.open(path)).state_dict()
+    state = load(Checkpoint.open(path), packed=False).state_dict()
     return state.keys() == ARRAYS.keys() and all(
         np.array_equal(state[name].numpy(), array) for name, array in ARRAYS.items()
     )
@@ -98,7 +98,7 @@ def test_shards_of_prefixed_and_bare_names_are_one_network(tmp_path: Path) -> No
 
 def test_a_head_of_its_own_is_read_where_the_config_says_untied(tmp_path: Path) -> None:
     config = hub.TINY | {"tie_word_embeddings": False}
-    model = load(Checkpoint.open(hub.write(tmp_path / "m", config)))
+    model = load(Checkpoint.open(hub.write(tmp_path / "m", config)), packed=False)
     head = hub.random_arrays(config)["lm_head.weight"]
     assert np.array_equal(model.lm_head.weight.numpy(), head)
     assert not np.array_equal(model.wte.weight.numpy(), head)
@@ -216,61 +216,71 @@ def test_sizes_beyond_the_file_are_refused_before_anything_of_that_size_is_made(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a TF checkpoint, two pickles and nothing else of weights."""
-    shutil.copytree(FIXTURES / "openai-tf", tmp_path / "many")
-    for name in ("pytorch_model.bin", "ckpt.pt"):
-        (tmp_path / "many" / name).write_bytes(b"PK\3\4")
-    return tmp_path / "many"
+    """A folder of one network as safetensors, as a pickle, as a TF checkpoint and as ckpt.pt."""
+    folder = hub.write(tmp_path / "many")
+    shutil.copytree(FIXTURES / "openai-tf", folder, dirs_exist_ok=True)
+    state = {name: torch.from_numpy(array) for name, array in ARRAYS.items()}
+    torch.save(state, folder / "pytorch_model.bin")
+    shutil.copy(FIXTURES / "hub" / "nanogpt" / "ckpt.pt", folder)
+    return folder
 
 
 def test_a_folder_of_one_checkpoint_needs_no_note(tmp_path: Path) -> None:
     assert Checkpoint.open(hub.write(tmp_path / "m")).notes == ()
     assert Checkpoint.open(FIXTURES / "openai-tf").notes == ()
-    assert Checkpoint.open(FIXTURES / "hub" / "hub-sharded").notes == ()
+    for name in ("hub-sharded", "hub-bin", "nanogpt"):
+        assert Checkpoint.open(FIXTURES / "hub" / name).notes == ()
 
 
-def test_of_several_checkpoints_the_one_taken_and_those_left_are_named(folder: Path) -> None:
-    opened = Checkpoint.open(folder)
-    assert opened.dialect == "tf"
-    (note,) = opened.notes
-    assert note.endswith("taking model.ckpt.index, leaving pytorch_model.bin, ckpt.pt")
-    hub.write(folder)
-    hub.write_index(folder, {"wte.weight": "missing.safetensors"})
-    opened = Checkpoint.open(folder)
-    assert (opened.dialect, opened.path.name) == ("safetensors", "model.safetensors")
-    (note,) = opened.notes
-    assert done("params", str(folder)).err == f"note: {note}\n"
-    assert "taking model.safetensors, leaving" in note
-    for left in (
-        "model.safetensors.index.json",
-        "model.ckpt.index",
-        "pytorch_model.bin",
-        "ckpt.pt",
-    ):
-        assert left in note
-
-
-def test_several_tf_checkpoints_are_no_error_beside_safetensors(folder: Path) -> None:
-    (folder / "checkpoint").unlink()
-    (folder / "model-2000.index").write_bytes(b"")
-    assert "holds several TF checkpoints" in refusal(folder)
-    hub.write(folder)
-    (note,) = Checkpoint.open(folder).notes
-    assert "leaving model-2000.index, model.ckpt.index" in note
-
-
-def test_the_tf_checkpoint_that_is_named_is_taken_before_those_left(folder: Path) -> None:
-    (folder / "a.index").write_bytes(b"")
-    (note,) = Checkpoint.open(folder).notes
-    assert "taking model.ckpt.index, leaving a.index, pytorch_model.bin, ckpt.pt" in note
-
-
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model.bin.index.json", "ckpt.pt"])
-def test_a_folder_of_pickles_alone_is_refused_by_the_first_of_them(
-    tmp_path: Path, name: str
+def test_of_several_checkpoints_the_first_kind_is_taken_and_those_left_are_named(
+    folder: Path,
 ) -> None:
-    (tmp_path / name).write_bytes(b"PK\3\4")
-    assert f"holds {name}, a pickle, which is not read here" in refusal(tmp_path)
+    order = ["model.safetensors", "pytorch_model.bin", "model.ckpt.index", "ckpt.pt"]
+    dialects = ["safetensors", "pickle", "tf", "nanogpt"]
+    for kind, (taken, dialect) in enumerate(zip(order, dialects, strict=True)):
+        opened = Checkpoint.open(folder)
+        assert (opened.dialect, opened.path.name) == (dialect, taken)
+        if left := order[kind + 1 :]:
+            (note,) = opened.notes
+            assert note.endswith(f"taking {taken}, leaving {', '.join(left)}")
+            assert done("params", str(folder)).err == f"note: {note}\n"
+        (folder / taken).unlink()
+
+
+def test_a_whole_file_is_taken_before_an_index_of_shards(folder: Path) -> None:
+    hub.write_index(folder, {"wte.weight": "missing.safetensors"})
+    (folder / "pytorch_model.bin.index.json").write_text("{}")
+    (note,) = Checkpoint.open(folder).notes
+    assert "taking model.safetensors, leaving model.safetensors.index.json, pytorch_mod" in note
+
+
+def test_several_tf_checkpoints_are_no_error_beside_weights_that_come_before(
+    folder: Path,
+) -> None:
+    (folder / "checkpoint").unlink()
+    for name in ("model-2000.index", "model-2000.data-00000-of-00001"):
+        (folder / name).write_bytes(b"")
+    (note,) = Checkpoint.open(folder).notes
+    assert "leaving pytorch_model.bin, model-2000.index, model.ckpt.index, ckpt.pt" in note
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        (folder / name).unlink()
+    assert "holds several TF checkpoints" in refusal(folder)
+
+
+def test_the_tf_checkpoint_that_is_named_is_taken_before_those_left(tmp_path: Path) -> None:
+    folder = shutil.copytree(FIXTURES / "openai-tf", tmp_path / "m")
+    for name in ("a.index", "a.data-00000-of-00001"):
+        (folder / name).write_bytes(b"")
+    (note,) = Checkpoint.open(folder).notes
+    assert "taking model.ckpt.index, leaving a.index" in note
+
+
+def test_an_index_of_something_else_is_no_tf_checkpoint(tmp_path: Path) -> None:
+    folder = hub.write(tmp_path / "m")
+    (folder / "faiss.index").write_bytes(b"IxFI")
+    assert Checkpoint.open(folder).notes == ()
+    (folder / "model.safetensors").unlink()
+    assert "holds no checkpoint" in refusal(folder)
 
 
 def test_a_folder_without_weights_and_a_path_to_nothing_are_refused(tmp_path: Path) -> None:
@@ -281,22 +291,48 @@ def test_a_folder_without_weights_and_a_path_to_nothing_are_refused(tmp_path: Pa
     assert "none.index: No such file" in refusal(tmp_path / "none.index")
 
 
+def test_a_folder_of_files_by_other_names_says_to_name_the_file(tmp_path: Path) -> None:
+    (tmp_path / "small.gguf").write_bytes(b"GGUF")
+    (tmp_path / "124M.bin").write_bytes(b"")
+    assert "name the file itself (124M.bin, small.gguf)" in refusal(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("begin", "said"),
     [
         (b"<!DOCTYPE html>", "a web page"),
         (b"\n <?xml version='1.0'?>", "a web page"),
-        (b"PK\3\4", "a pickle"),
-        (b"\x80\2}q", "a pickle"),
-        (b"GGUF\3\0\0\0", "a GGUF file"),
-        (b"", "it begins with b''"),
+        (b"\x89HDF\r\n\x1a\n", "HDF5"),
+        (b"\x1f\x8b\x08", "compressed by gzip"),
+        (b'{"a": 1}', "it is JSON"),
+        (b"tjgg\1\0\0\0", "from before GGUF"),
+        ((20240327).to_bytes(4, "little"), "llm.c's debug state"),
+        ((20240520).to_bytes(4, "little"), "llm.c's training data"),
+        (b"", "it is empty"),
+        (b"\0\1\2\3what", r"it begins with b'\x00\x01\x02\x03what'"),
     ],
 )
 def test_a_file_of_another_kind_is_refused_by_what_it_looks_like(
     tmp_path: Path, begin: bytes, said: str
 ) -> None:
-    (tmp_path / "weights.bin").write_bytes(begin)
-    assert said in refusal(tmp_path / "weights.bin")
+    path = tmp_path / "weights.bin"
+    path.write_bytes(begin)
+    assert f"{path} is no checkpoint" in (line := refusal(path))
+    assert said in line
+    assert "GGUF are read" in line
+
+
+def test_a_part_of_a_tf_checkpoint_says_what_to_name(tmp_path: Path) -> None:
+    path = FIXTURES / "openai-tf" / "model.ckpt.data-00000-of-00001"
+    assert "whose model.ckpt.index is to be named" in refusal(path)
+
+
+def test_a_file_is_known_by_its_first_bytes_whatever_it_is_called(tmp_path: Path) -> None:
+    folder = hub.write(tmp_path / "m")
+    (folder / "model.safetensors").rename(folder / "weights")
+    assert same_network(folder / "weights")
+    shutil.copy(FIXTURES / "llmc" / "model.bin", tmp_path / "other.pt")
+    assert Checkpoint.open(tmp_path / "other.pt").dialect == "llmc"
 
 
 def test_a_file_may_be_named_itself_and_its_folder_gives_the_config(tmp_path: Path) -> None:
@@ -335,7 +371,7 @@ def test_a_config_that_is_no_json_object_is_refused(
 def test_a_missing_config_is_named_and_one_that_is_a_folder_too(tmp_path: Path) -> None:
     hub.write(tmp_path)
     (tmp_path / "config.json").unlink()
-    assert f"{tmp_path / 'config.json'} is missing" in refusal(tmp_path)
+    assert "has no config.json beside it" in refusal(tmp_path)
     (tmp_path / "config.json").mkdir()
     assert "config.json: Is a directory" in refusal(tmp_path)
 
@@ -383,9 +419,104 @@ def test_headers_alone_can_be_counted_and_not_read(tmp_path: Path) -> None:
         opened.read("wte.weight")
 
 
-@pytest.mark.parametrize("name", ["hub-sharded", "hub-prefixed"])
+# A file without a config
+
+
+def bare(folder: Path, config: dict[str, object] = hub.TINY, **options) -> Path:
+    """A file of weights with nothing beside it."""
+    hub.write(folder, config, **options)
+    (folder / "config.json").unlink()
+    return folder / "model.safetensors"
+
+
+@pytest.mark.parametrize("changes", [{}, {"n_inner": 40}, {"tie_word_embeddings": False}], ids=str)
+def test_without_a_config_sizes_are_those_of_the_tensors(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    config = hub.TINY | changes
+    stated = Checkpoint.open(hub.write(tmp_path / "m", config))
+    opened = Checkpoint.open(bare(tmp_path / "bare", config, prefix="transformer."), 3)
+    assert opened.config == stated.config
+    (note,) = opened.notes
+    assert "the rest is taken as released (gelu_new, layer_norm_epsilon 1e-05)" in note
+
+
+def test_without_a_config_a_head_that_equals_wte_is_a_copy_of_it(tmp_path: Path) -> None:
+    opened = Checkpoint.open(bare(tmp_path, extra={"lm_head.weight": HEAD} | BOOL_MASKS), 3)
+    assert opened.config.tie_word_embeddings
+    assert [copy.name for copy in opened.matched.copies] == ["lm_head.weight"]
+
+
+def test_without_a_config_the_number_of_heads_is_asked_for(tmp_path: Path) -> None:
+    path = bare(tmp_path / "m")
+    assert "give --n-head N" in refusal(path)
+    wide = bare(tmp_path / "wide", hub.TINY | {"n_embd": 128, "n_head": 2})
+    assert "give --n-head 2" in refusal(wide)
+    for command in ("params", "verify"):
+        assert (
+            "no config lies beside model.safetensors"
+            in done(command, str(path), "--n-head", "3").err
+        )
+
+
+def test_a_number_of_heads_that_the_config_contradicts_is_refused(tmp_path: Path) -> None:
+    folder = hub.write(tmp_path)
+    assert Checkpoint.open(folder, 3).config.n_head == 3
+    with pytest.raises(GPT2Error, match="has 3 heads by its own config, not 4"):
+        Checkpoint.open(folder, 4)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"model.embed_tokens.weight": HEAD}, "wte.weight is not among its tensors"),
+        (without("wpe.weight"), "wpe.weight is not among its tensors"),
+        (without("h.1.ln_2.bias"), "1 missing (h.1.ln_2.bias)"),
+    ],
+)
+def test_without_a_config_another_model_is_refused(
+    tmp_path: Path, arrays: hub.Arrays, said: str
+) -> None:
+    path = bare(tmp_path, arrays=arrays)
+    with pytest.raises(GPT2Error) as refused:
+        Checkpoint.open(path, 3)
+    assert said in str(refused.value)
+
+
+def test_a_tf_checkpoint_without_hparams_is_read_with_the_number_of_heads(tmp_path: Path) -> None:
+    folder = shutil.copytree(FIXTURES / "openai-tf", tmp_path / "m")
+    stated = Checkpoint.open(folder).config
+    (folder / "hparams.json").unlink()
+    assert "or give --n-head" in refusal(folder)
+    assert Checkpoint.open(folder, stated.n_head).config == stated
+
+
+# One network in every dialect
+
+
+@pytest.mark.parametrize("name", ["hub-sharded", "hub-prefixed", "hub-bin"])
 def test_the_same_model_stored_in_another_way_has_the_same_weights(name: str) -> None:
-    ours = load(Checkpoint.open(FIXTURES / "hub" / name)).state_dict()
-    theirs = load(Checkpoint.open(FIXTURES / "hub" / "hub-released")).state_dict()
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    ours, theirs = (Checkpoint.open(FIXTURES / "hub" / n) for n in (name, "hub-released"))
+    assert ours.config == theirs.config
+    assert ours.matched.tensors.keys() == theirs.matched.tensors.keys()
+    assert all(torch.equal(ours.read(key), theirs.read(key)) for key in theirs.matched.tensors)
+
+
+@pytest.mark.parametrize(
+    ("path", "reference"),
+    [
+        ("hub/hub-bin", "hub/hub-bin/expected.json"),
+        ("hub/nanogpt", "hub/nanogpt/expected.json"),
+        ("hub/nanogpt-nobias-compiled", "hub/nanogpt-nobias-compiled/expected.json"),
+        ("llmc/model.bin", "llmc/expected.json"),
+        ("llmc/model_bf16.bin", "llmc/expected_bf16.json"),
+    ],
+)
+def test_every_dialect_gives_the_logits_that_its_own_program_computed(
+    path: str, reference: str
+) -> None:
+    expected = json.loads((FIXTURES / reference).read_text())
+    model = load(Checkpoint.open(FIXTURES / path))
+    with torch.inference_mode():
+        ours = np.array([model(torch.tensor([ids]))[0].numpy() for ids in expected["input_ids"]])
+    assert np.abs(ours - np.array(expected["logits"])).max() < 1e-5

@@ -100,7 +100,6 @@ def test_bytes_after_the_last_tensor_and_a_folder_are_refused(path: Path) -> Non
     "data",
     [
         b"<!DOCTYPE html><html><body>404 Not Found</body></html>",
-        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
         b"\xff" * 8 + b"{}",
         (2**63).to_bytes(8, "little") + b"{}",
         (100_000_001).to_bytes(8, "little") + b"{}",
@@ -110,6 +109,11 @@ def test_what_begins_with_no_header_length_is_said_to_be_no_safetensors_file(
     path: Path, data: bytes
 ) -> None:
     assert "is no safetensors file" in refusal(path, data)
+
+
+def test_a_git_lfs_pointer_says_how_to_get_the_file(path: Path) -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    assert "is a Git LFS pointer" in refusal(path, pointer)
 
 
 def test_a_header_longer_than_its_file_is_cut_off(path: Path) -> None:
@@ -266,5 +270,5 @@ def test_an_index_and_shards_that_disagree_are_refused_with_every_tensor(index: 
 
 def test_weights_without_a_config_are_refused(index: Path) -> None:
     (index.parent / "config.json").unlink()
-    assert "config.json is missing" in refusal(index)
-    assert "config.json is missing" in refusal(index.parent / "a.safetensors")
+    assert "has no config.json beside it and is no GPT-2" in refusal(index)
+    assert "has no config.json beside it and is no GPT-2" in refusal(index.parent / "a.safetensors")

@@ -150,7 +150,8 @@ def test_the_fixture_renamed_opens_with_and_without_its_checkpoint_file(copy: Pa
 
 def test_several_checkpoints_are_listed_unless_one_is_named(copy: Path) -> None:
     for name in ("model-1000", "model-2000"):
-        (copy / f"{name}.index").write_bytes(b"")
+        for suffix in ("index", "data-00000-of-00001"):
+            (copy / f"{name}.{suffix}").write_bytes(b"")
     assert find_prefix(copy) == copy / "model.ckpt"
     (copy / "checkpoint").write_text('model_checkpoint_path: "model-3000"\n')
     with pytest.raises(GPT2Error, match=r"model-1000, model-2000, model\.ckpt.*names model-3000"):
@@ -173,7 +174,8 @@ def test_several_checkpoints_are_listed_unless_one_is_named(copy: Path) -> None:
     ],
 )
 def test_the_checkpoint_file_may_spell_its_path_in_many_ways(copy: Path, line: str) -> None:
-    (copy / "model-2000.index").write_bytes(b"")
+    for name in ("model-2000.index", "model-2000.data-00000-of-00001"):
+        (copy / name).write_bytes(b"")
     (copy / "checkpoint").write_text(line + "\n")
     assert find_prefix(copy) == copy / "model-2000"
 

@@ -106,7 +106,6 @@ def test_half_a_pair_is_refused_and_never_replaced_by_gpt2s_own(tmp_path, peer, 
         ("vocab.txt", "BERT"),
         ("spiece.model", "SentencePiece"),
         ("tokenizer.model", "SentencePiece"),
-        ("meta.pkl", "nanoGPT"),
     ],
 )
 def test_files_of_another_tokenizer_are_refused_by_name(tmp_path, name, kind):
