@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from .. import __version__
+from ..naming import parse_model
 from .opening import network, open_weights
-from .options import Number, chosen_model, computing, model_argument, quiet_option
+from .options import chosen_model, computing, model_argument, number, quiet_option
 from .output import emit, emit_lines, json_line
+from .reporting import lines
 
 if TYPE_CHECKING:
+    from ..checkpoint import Checkpoint
     from ..model import GPT2
-    from ..verification.comparison import Report, Tolerance
+    from ..verification.comparison import Kind, Report, Tolerance
+    from ..verification.debug_state import DebugState
     from ..verification.reference import Reference
+
+
+def _recording(_ctx: click.Context, _param: click.Parameter, name: str | None) -> Path | None:
+    """The file that --record names; by its ending it says what is written."""
+    if name is not None and not name.lower().endswith((".json", ".safetensors")):
+        raise click.BadParameter(f"{name!r} is no name of a .safetensors or .json file.")
+    return None if name is None else Path(name)
 
 
 @click.command("verify", short_help="Check what a model computes.")
@@ -25,16 +36,34 @@ if TYPE_CHECKING:
 @click.option(
     "--reference",
     type=click.Path(path_type=Path),
-    help="Logits to compare with: JSON or safetensors.",
+    metavar="FILE",
+    help="Logits to compare with: JSON, safetensors, or llm.c's debug state.",
 )
 @click.option(
+    "--against",
+    metavar="MODEL",
+    help="Another model to compare with, run in float32, or transformers.",
+)
+@click.option("--selftest", is_flag=True, help="Check this installation; needs no files.")
+@click.option(
     "--record",
-    type=click.Path(path_type=Path),
-    help="Write this model's logits and hidden states as a reference.",
+    metavar="FILE",
+    callback=_recording,
+    help="Write a reference: .safetensors with hidden states, or .json of logits alone.",
 )
 @click.option("--all", "parts", is_flag=True, help="With --record: what each part computes, too.")
-@click.option("--atol", type=Number(min=0), default=1e-4, show_default=True)
-@click.option("--rtol", type=Number(min=0), default=2e-5, show_default=True)
+@click.option(
+    "--atol",
+    type=number(float, 0),
+    metavar="A",
+    help="Difference allowed in a logit or log-probability.  [default: 0.0001 in float32]",
+)
+@click.option(
+    "--rtol",
+    type=number(float, 0),
+    metavar="R",
+    help="Further difference allowed, times the reference's logit.  [default: 0.00002 in float32]",
+)
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
 @computing
 @quiet_option
@@ -44,96 +73,186 @@ def command(
     argument: str | None,
     model: str | None,
     reference: Path | None,
+    against: str | None,
+    selftest: bool,
     record: Path | None,
     parts: bool,
-    atol: float,
-    rtol: float,
+    atol: float | None,
+    rtol: float | None,
     as_json: bool,
     device: str,
     dtype: str,
     threads: int | None,
     quiet: bool,
 ) -> None:
-    """Compare the logits of MODEL with a reference, or with its own redundant paths.
+    """Compare what MODEL computes with a reference, another model, or what others published.
 
     \b
-    gpt2 verify ./model --reference expected.json
-    gpt2 verify austen --record austen.safetensors --all
-    gpt2 verify austen
+    gpt2 verify gpt2                                  published figures
+    gpt2 verify ./model --reference expected.json     logits of another program
+    gpt2 verify ./model --against ./converted         two checkpoints, live
+    gpt2 verify austen                                its own redundant paths
+    gpt2 verify --selftest                            this installation
 
     A reference holds input_ids [B, T] and logits [B, T, V], and may hold hidden states
     (hidden_states.0 … hidden_states.L) by which the first block that differs is found. A position
-    passes when every logit and log-probability is within atol + rtol times the reference.
+    passes when every logit and log-probability is within atol + rtol times the reference. On a
+    mismatch, changes that would make it vanish are tried, and those that do are named.
 
     Exit code 0: passed. 1: failed.
     """
+    if sum([reference is not None, against is not None, selftest]) > 1:
+        raise click.UsageError("--reference, --against and --selftest exclude each other.")
+    if parts and (record is None or record.name.lower().endswith(".json")):
+        raise click.UsageError("--all belongs to --record FILE.safetensors; JSON has no states.")
+    if selftest and (argument or _given(ctx, "model", "record", "device", "dtype")):
+        raise click.UsageError("--selftest takes no MODEL, --record, --device or --dtype.")
     name = chosen_model(argument, model)
-    if parts and record is None:
-        raise click.UsageError("--all belongs to --record.")
-    from ..verification.comparison import Tolerance
-    from ..verification.reference import Reference
+    published = not (selftest or reference or against) and parse_model(name).preset is not None
+    if published and _given(ctx, "atol", "rtol"):
+        raise click.UsageError("Published figures have tolerances of their own.")
+    from ..verification.comparison import TOLERANCES, Tolerance
 
-    expected = None if reference is None else Reference.read(reference)
-    checkpoint = open_weights(name, quiet=quiet)
-    tolerance = Tolerance(atol, rtol)
-    report = _report(network(checkpoint, device, threads), name, expected, record, parts, tolerance)
+    usual = TOLERANCES[dtype]
+    tolerance = Tolerance(
+        usual.atol if atol is None else atol, usual.rtol if rtol is None else rtol
+    )
+    if selftest:
+        report = _selftest(tolerance, threads)
+    else:
+        task = _Task(
+            name,
+            tolerance,
+            reference,
+            against,
+            record,
+            parts,
+            device,
+            dtype,
+            threads,
+            quiet,
+        )
+        report = task.run()
     if as_json:
         emit(json_line(report.json()))
     else:
-        emit_lines(_lines(report))
+        emit_lines(lines(report, dtype))
     ctx.exit(0 if report.passed else 1)
 
 
-def _report(
-    gpt2: GPT2,
-    name: str,
-    expected: Reference | None,
-    record: Path | None,
-    parts: bool,
-    tolerance: Tolerance,
-) -> Report:
-    """Verify, and write a recording of the same ids, if they can be run, when one was asked for."""
-    from ..verification import divergence, paths
-    from ..verification.against import check_reference
-
-    if expected is None:
-        report = paths.check_paths(gpt2, name, tolerance)
-    else:
-        report = check_reference(gpt2, name, expected, tolerance)
-    if record is not None and report.comparison.positions:
-        ids = paths.sample_ids(gpt2) if expected is None else expected.input_ids
-        divergence.record(gpt2, ids, f"gpt2cli {__version__}: {name}", parts).write(record)
-    return report
+def _given(ctx: click.Context, *names: str) -> bool:
+    """Whether one of the options stands on the command line."""
+    written = click.core.ParameterSource.COMMANDLINE
+    return any(ctx.get_parameter_source(name) is written for name in names)
 
 
-def _lines(report: Report) -> Iterator[str]:
-    """The report as people read it."""
-    c = report.comparison
-    yield f"{report.subject} against {report.against}"
-    if c.positions:
-        same = round(c.argmax_agreement * c.positions)
-        yield f"  positions compared  {c.positions}"
-        yield f"  max |Δlogit|        {c.max_abs_diff:.3g}"
-        yield f"  max |Δlogprob|      {c.max_abs_logprob_diff:.3g}"
-        yield f"  mean KL             {c.mean_kl:.3g} nats"
-        yield f"  argmax agreement    {same} of {c.positions}"
-        yield f"  tolerance used      {_percent(c.tolerance_used)} of {report.tolerance} (float32)"
-    for check in report.checks:
-        verdict = "ok" if check.passed else "FAILED"
-        worst = "" if check.worst is None else f" ({_percent(check.worst)} of the tolerance)"
-        yield f"  {verdict:<6} {check.name}{worst}"
-    if report.divergence is not None:
-        yield f"  first divergence    {report.divergence}"
-    yield _verdict(report)
+def _selftest(tolerance: Tolerance, threads: int | None) -> Report:
+    import torch
+
+    from ..verification.selftest import selftest
+
+    # tensors of a few numbers are computed faster by one thread than by several that wait
+    torch.set_num_threads(threads or 1)
+    return selftest(tolerance)
 
 
-def _verdict(report: Report) -> str:
-    if not report.passed:
-        return "FAIL"
-    if report.kind == "self":
-        return "PASS: self-consistent (nothing outside was compared)"
-    return "PASS"
+@dataclass(frozen=True)
+class _Task:
+    """One model to verify, what it is compared with, and how networks are loaded."""
+
+    name: str
+    tolerance: Tolerance
+    reference: Path | None
+    against: str | None
+    record: Path | None
+    parts: bool
+    device: str
+    dtype: str
+    threads: int | None
+    quiet: bool
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The model's checkpoint, fetched when it is first asked for."""
+        return open_weights(self.name, quiet=self.quiet)
+
+    @cached_property
+    def network(self) -> GPT2:
+        """The model as `generate` runs it."""
+        return network(self.checkpoint, self.device, self.threads, self.dtype)
+
+    @cached_property
+    def unpacked(self) -> GPT2:
+        """The model in float32 under the released names."""
+        return network(self.checkpoint, self.device, self.threads, packed=False)
+
+    def run(self) -> Report:
+        """Refuse what can be before anything is fetched, then verify, and record if asked to."""
+        from ..verification import against, live, reference
+
+        if self.record is not None:
+            reference.check_writable(self.record)
+        if self.against == live.NAME:
+            live.require_transformers()
+        file = None if self.reference is None else _read(self.reference)
+        released = parse_model(self.name).preset is not None
+        expected = self._expected(file)
+        if expected is not None:
+            kind: Kind = "reference" if self.against is None else "against"
+            report = against.check_reference(
+                self.network, self.name, expected, self.tolerance, lambda: self.unpacked, kind
+            )
+        else:
+            report = self._published() if released else self._self()
+        self._write(report, expected)
+        return report
+
+    def _expected(self, file: Reference | DebugState | None) -> Reference | None:
+        """What the logits are compared with, live or from a file."""
+        from ..verification import debug_state, divergence, live, paths
+
+        if isinstance(file, debug_state.DebugState):
+            return file.reference(self.checkpoint.config)
+        if self.against is None:
+            return file
+        if self.against == live.NAME:
+            return live.record_transformers(self.unpacked, paths.sample_ids(self.unpacked))
+        checkpoint = open_weights(self.against, quiet=self.quiet)
+        other = network(checkpoint, self.device, self.threads, packed=False)
+        ids = paths.sample_ids(self.network, other)
+        return divergence.record(other, ids, f"{self.against} in float32", parts=True)
+
+    def _published(self) -> Report:
+        from ..tokenizer import load_tokenizer
+        from ..verification import published, release
+
+        facts = published.read_facts(published.figures_file(self.name.partition("@")[0]))
+        facts += published.read_facts(published.figures_file(published.TOKENIZER))
+        subject = release.Release(
+            self.checkpoint, load_tokenizer(None, None), lambda: self.network, lambda: self.unpacked
+        )
+        return release.check_release(subject, self.name, facts, self.dtype)
+
+    def _self(self) -> Report:
+        from ..verification import comparison, paths
+
+        same = self.tolerance if self.dtype == "float32" else comparison.Tolerance()
+        return paths.check_paths(self.network, self.name, self.tolerance, same, self.unpacked)
+
+    def _write(self, report: Report, expected: Reference | None) -> None:
+        """Write a recording of the same ids, if they can be run, when one was asked for."""
+        from ..verification import divergence, paths
+
+        if self.record is None or not report.comparison.positions:
+            return
+        ids = paths.sample_ids(self.network) if expected is None else expected.input_ids
+        source = f"gpt2cli {__version__}: {self.name}"
+        ids = ids.to(self.network.wte.weight.device)
+        divergence.record(self.network, ids, source, self.parts).write(self.record)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %" if math.isfinite(share) else "not a number"
+def _read(file: Path) -> Reference | DebugState:
+    from ..verification.debug_state import DebugState
+    from ..verification.reference import Reference
+
+    return DebugState.read(file) if DebugState.claims(file) else Reference.read(file)

@@ -1,6 +1,8 @@
 """What someone else computed: token ids, their logits, and optionally the states in between."""
 
+import codecs
 import json
+import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +16,8 @@ from torch import Tensor
 from ..config import read_json
 from ..errors import GPT2Error
 
+_LONGEST_HEADER = 10**8  # bytes; safetensors reads none that is longer
+
 
 @dataclass(frozen=True)
 class Reference:
@@ -22,6 +26,7 @@ class Reference:
     `input_ids` is int64 [B, T], `logits` float32 [B, T, V]. `hidden_states` are the inputs of
     the blocks and the last block's output, n_layer + 1 of [B, T, C], or none. `parts` are
     outputs inside the blocks under their released names, as ``h.0.attn.c_attn``, and ``ln_f``.
+    `targets`, int64 [B, T], are the tokens that come next, and `loss` is the mean of their −log p.
     """
 
     source: str
@@ -29,24 +34,39 @@ class Reference:
     logits: Tensor
     hidden_states: tuple[Tensor, ...] = ()
     parts: Mapping[str, Tensor] = field(default_factory=dict)
+    targets: Tensor | None = None
+    loss: float | None = None
 
     @classmethod
     def read(cls, path: Path) -> "Reference":
-        """The reference in a JSON or safetensors file; GPT2Error when it is neither."""
-        if not path.exists():
-            raise GPT2Error(f"{path} does not exist")
-        return _from_safetensors(path) if path.suffix == ".safetensors" else _from_json(path)
+        """The reference in a JSON or safetensors file, whatever its name; GPT2Error for another."""
+        try:
+            with path.open("rb") as file:
+                head = file.read(64)
+        except OSError as error:
+            raise GPT2Error(f"cannot read {path}: {error.strerror}; check the path") from error
+        if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= _LONGEST_HEADER:
+            return _from_safetensors(path)
+        if (text := head.removeprefix(codecs.BOM_UTF8).lstrip()).startswith(b"{"):
+            return _from_json(path)
+        what = "it is empty" if not head else f"it begins with {head[:16]!r}"
+        what = "it is a web page or XML" if text.startswith(b"<") else what
+        raise GPT2Error(
+            f"{path} is no reference: {what}; name a JSON or safetensors file with input_ids and "
+            "logits, or llm.c's debug state"
+        )
 
     def write(self, path: Path) -> None:
         """Write to `path`, whole or not at all: JSON by its suffix, else safetensors.
 
-        JSON holds ids and logits alone.
+        JSON holds ids and logits alone. A link stays, and the file that it leads to is replaced.
         """
+        target = path.resolve()
         try:
-            with tempfile.TemporaryDirectory(dir=path.parent, prefix=".recording-") as folder:
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".recording-") as folder:
                 whole = Path(folder) / "reference"
-                whole.write_bytes(self._json() if path.suffix == ".json" else self._safetensors())
-                whole.replace(path)
+                whole.write_bytes(self._json() if is_json(path) else self._safetensors())
+                whole.replace(target)
         except OSError as error:
             raise GPT2Error(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -59,6 +79,33 @@ class Reference:
         tensors = {"input_ids": self.input_ids, "logits": self.logits} | states | {**self.parts}
         whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
         return save(whole, metadata={"source": self.source})
+
+
+def is_json(path: Path) -> bool:
+    """Whether a reference of this name is written as JSON."""
+    return path.name.lower().endswith(".json")
+
+
+def check_writable(path: Path) -> None:
+    """Raise GPT2Error when `path` cannot become a file: before there is anything to write."""
+    try:
+        reason = _unwritable(path.resolve())
+    except (OSError, RuntimeError) as error:  # RuntimeError: before Python 3.13, links in a circle
+        reason = getattr(error, "strerror", None) or str(error)
+    if reason:
+        raise GPT2Error(f"cannot write {path}: {reason}; name another file")
+
+
+def _unwritable(target: Path) -> str:
+    """Why the file that `target` would be cannot be put in place; nothing when it can."""
+    if target.is_dir():
+        return "it is a folder"
+    if target.is_symlink() or (target.exists() and not target.is_file()):
+        return "it is no regular file"
+    if not target.parent.is_dir():
+        return f"there is no folder {target.parent}"
+    writable = os.access(target.parent, os.W_OK)
+    return "" if writable else f"no permission to write in {target.parent}"
 
 
 def _from_json(path: Path) -> Reference:
@@ -86,7 +133,7 @@ def _from_safetensors(path: Path) -> Reference:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
     except (safetensors.SafetensorError, OSError) as error:
-        raise GPT2Error(f"{path} cannot be read as safetensors: {error}") from error
+        raise GPT2Error(f"{path} cannot be read as safetensors: {error}; fetch it again") from error
     for name in ("input_ids", "logits"):
         if name not in tensors:
             raise GPT2Error(f"{path} has no {name}; a reference holds input_ids and logits")
