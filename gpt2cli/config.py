@@ -26,6 +26,8 @@ ACTIVATIONS = (
     "tanh",
 )
 
+GIT_LFS = b"version https://git-lfs"  # begins what stands in for a file that git did not fetch
+
 MOST = 2**31 - 1  # of any one size
 MOST_LAYERS = 2**16  # the tensor table is built before a file is compared with it
 
@@ -75,18 +77,33 @@ class GPT2Config:
 
 @dataclass(frozen=True)
 class ParsedConfig:
-    """A config and what became of each field of the file it came from."""
+    """A config and what became of each field of the file it came from.
+
+    `outside` are start and end ids that the vocabulary does not have, as ``eos_token_id 50256``:
+    transformers writes that one into a config of any size, and it counts as not given.
+    """
 
     config: GPT2Config
     applied: tuple[str, ...]
     irrelevant: tuple[str, ...]
     unknown: tuple[str, ...]
+    outside: tuple[str, ...] = ()
+
+
+def lfs_pointer(where: str) -> GPT2Error:
+    """The error for a file that git left on its server, and began with GIT_LFS here."""
+    return GPT2Error(
+        f"{where} is a Git LFS pointer, not the file itself; run git lfs pull where it lies"
+    )
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in the file at `path`; GPT2Error when it is missing or holds no object."""
     try:
-        value = json.loads(path.read_bytes())
+        data = path.read_bytes()
+        if data.startswith(GIT_LFS):
+            raise lfs_pointer(str(path))
+        value = json.loads(data)
     except OSError as error:
         raise GPT2Error(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -125,6 +142,7 @@ def parse_config(data: Mapping[str, Any], where: str) -> ParsedConfig:
         problems.append(f"n_embd {values['n_embd']} does not divide into n_head {values['n_head']}")
     if problems:
         raise GPT2Error(f"{where} is no config that can be run: {'; '.join(problems)}")
+    outside = _drop_outside(values, values["vocab_size"])
     nulls = [key for key in data if data[key] is None and key in _READERS]
     checked = [key for key in data if key in _CHECKED or _CHANGES_ARITHMETIC.search(key)]
     rest = [key for key in data if key not in {*sources, *nulls, *checked}]
@@ -133,11 +151,14 @@ def parse_config(data: Mapping[str, Any], where: str) -> ParsedConfig:
         applied=tuple(key for key in data if key not in rest),
         irrelevant=tuple(key for key in rest if _irrelevant(key)),
         unknown=tuple(key for key in rest if not _irrelevant(key)),
+        outside=outside,
     )
 
 
-def with_generation_config(config: GPT2Config, data: Mapping[str, Any], where: str) -> GPT2Config:
-    """`config` with the start and end ids of a ``generation_config.json``, where it has them.
+def with_generation_config(
+    parsed: ParsedConfig, data: Mapping[str, Any], where: str
+) -> ParsedConfig:
+    """`parsed` with the start and end ids of a ``generation_config.json``, where it has them.
 
     Sampling defaults in that file are not applied.
     """
@@ -148,7 +169,23 @@ def with_generation_config(config: GPT2Config, data: Mapping[str, Any], where: s
                 changes[name] = _READERS[name](data[name])
             except _RefusedError as error:
                 raise GPT2Error(f"{where}: {name}: {error}") from error
-    return replace(config, **changes)
+    outside = _drop_outside(changes, parsed.config.vocab_size)
+    both = tuple(dict.fromkeys(parsed.outside + outside))
+    return replace(parsed, config=replace(parsed.config, **changes), outside=both)
+
+
+def _drop_outside(values: dict[str, Any], vocab_size: int) -> tuple[str, ...]:
+    """Take the start and end ids that are past the vocabulary out of `values`; name them."""
+    outside: list[str] = []
+    for name in ("bos_token_id", "eos_token_id"):
+        found = values.get(name)
+        several = found if isinstance(found, tuple) else [] if found is None else [found]
+        if far := [token for token in several if token >= vocab_size]:
+            outside += [f"{name} {token}" for token in far]
+            del values[name]
+            if kept := tuple(token for token in several if token < vocab_size):
+                values[name] = kept
+    return tuple(outside)
 
 
 def _refusals(data: Mapping[str, Any]) -> list[str]:
@@ -277,6 +314,14 @@ _IRRELEVANT = frozenset(
 def _irrelevant(key: str) -> bool:
     """Whether a field says nothing about the forward pass: dropout, training, labels, defaults."""
     return key in _IRRELEVANT or key.startswith("summary_")
+
+
+def note_on_outside(parsed: ParsedConfig, where: str) -> list[str]:
+    """The one line that names the start and end ids which the vocabulary does not have, if any."""
+    if not parsed.outside:
+        return []
+    size = parsed.config.vocab_size
+    return [f"{where}: leaving out {listing([*parsed.outside])}, as its vocab_size is {size}"]
 
 
 def note_on_unknown(parsed: ParsedConfig, where: str) -> list[str]:

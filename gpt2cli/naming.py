@@ -1,5 +1,6 @@
 """MODEL: what a name, a path or a repository on the command line stands for. No network."""
 
+import difflib
 import os
 import re
 from dataclasses import dataclass
@@ -39,20 +40,42 @@ def parse_model(text: str) -> Model:
 
     Raises GPT2Error for a path that is missing and for text that has none of these shapes.
     """
+    if not text:
+        raise GPT2Error("MODEL is empty; give a name, a path, or owner/name")
     name, at, revision = text.partition("@")
     if name == EMBEDDED or preset(name):
         return _known(text, name, _revision(text, revision) if at else None)
     path = os.path.expanduser(text)  # noqa: PTH111  Path's raises where there is no such user
     if os.path.exists(path):  # noqa: PTH110  Path's raises for names that no file can have
-        return Model(text, path=Path(path))
-    if text.startswith(_PATH_STARTS) or text.lower().endswith(_PATH_ENDS):
+        return Model(text, path=_checkpoint(Path(path)))
+    if _is_path(text, name):
         raise GPT2Error(f"there is no file or folder {text}; check the path")
     if not _is_repository(name):
-        raise GPT2Error(
-            f"no model, file or folder is called {text!r}; known names are "
-            f"{', '.join([EMBEDDED, *PRESETS, *ALIASES])}, and a repository is owner/name"
-        )
+        raise GPT2Error(f"no model, file or folder is called {text!r}; {_advice(name)}")
     return Model(text, repository=name, revision=_revision(text, revision) if at else None)
+
+
+def _checkpoint(path: Path) -> Path:
+    """`path`, unless it is one of the small files beside a checkpoint."""
+    if path.name.endswith(".json") and not path.name.endswith(".index.json") and path.is_file():
+        raise GPT2Error(f"{path} is JSON and no checkpoint; give its folder, {path.parent}")
+    return path
+
+
+def _is_path(text: str, name: str) -> bool:
+    """Whether `text` can only be a path: by its beginning, its ending, or its many folders."""
+    if text.startswith(_PATH_STARTS) or text.lower().endswith(_PATH_ENDS):
+        return True
+    return "://" not in text and (name.count("/") > 1 or name.endswith("/"))
+
+
+def _advice(name: str) -> str:
+    """What may have been meant by a name that nothing has."""
+    names = [EMBEDDED, *PRESETS, *ALIASES]
+    alike = {known.lower(): known for known in names}
+    if close := difflib.get_close_matches(name.lower(), alike, n=1, cutoff=0.7):
+        return f"did you mean {alike[close[0]]}?"
+    return f"known names are {', '.join(names)}, and a repository is owner/name"
 
 
 def _known(text: str, name: str, revision: str | None) -> Model:

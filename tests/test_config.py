@@ -10,6 +10,7 @@ import pytest
 from gpt2cli.config import (
     GPT2Config,
     ParsedConfig,
+    note_on_outside,
     note_on_unknown,
     parse_config,
     with_generation_config,
@@ -266,15 +267,40 @@ def test_unknown_fields_are_named_once_in_order_and_ignored() -> None:
 def test_a_generation_config_gives_start_and_end_ids_and_nothing_else(
     data: dict[str, Any], bos: int, eos: tuple[int, ...]
 ) -> None:
-    before = config(bos_token_id=1, eos_token_id=2)
-    after = with_generation_config(before, data, "generation_config.json")
+    before = parsed(bos_token_id=1, eos_token_id=2)
+    after = with_generation_config(before, data, "generation_config.json").config
     assert after == config(bos_token_id=bos, eos_token_id=list(eos))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "bos", "eos", "outside"),
+    [
+        ({"eos_token_id": 50256, "bos_token_id": 50256}, {}, None, (), ["bos", "eos"]),
+        ({"eos_token_id": [60, 61, 7]}, {}, None, (60, 7), ["eos"]),
+        ({"eos_token_id": 7, "bos_token_id": 8}, {"eos_token_id": 50256}, 8, (7,), ["eos"]),
+        ({"eos_token_id": 50256}, {"eos_token_id": 50256}, None, (), ["eos"]),
+        ({"bos_token_id": 61}, {"bos_token_id": 60}, 60, (), ["bos"]),
+    ],
+)
+def test_an_id_past_the_vocabulary_counts_as_not_given_and_is_noted(
+    first: dict[str, Any],
+    second: dict[str, Any],
+    bos: int | None,
+    eos: tuple[int, ...],
+    outside: list[str],
+) -> None:
+    read = with_generation_config(parsed(vocab_size=61, **first), second, "generation_config.json")
+    assert (read.config.bos_token_id, read.config.eos_token_id) == (bos, eos)
+    assert [each.partition("_")[0] for each in read.outside] == outside
+    (note,) = note_on_outside(read, "folder")
+    assert note == f"folder: leaving out {', '.join(read.outside)}, as its vocab_size is 61"
+    assert note_on_outside(parsed(eos_token_id=50256), "folder") == []
 
 
 @pytest.mark.parametrize("value", ["7", -1, True, 1.5, [None], {"id": 7}])
 def test_an_end_id_that_is_none_is_refused_in_a_generation_config(value: object) -> None:
     with pytest.raises(GPT2Error, match=r"generation_config\.json: eos_token_id: .* token id"):
-        with_generation_config(config(), {"eos_token_id": value}, "generation_config.json")
+        with_generation_config(parsed(), {"eos_token_id": value}, "generation_config.json")
 
 
 @pytest.mark.parametrize(

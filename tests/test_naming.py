@@ -75,6 +75,9 @@ def test_a_path_that_exists_is_taken_as_it_is(tmp_path, text):
         "model.GGUF",
         "model.ckpt.index",
         "model.safetensors.index.json",
+        "a/b/c",
+        "a/b/c/d@e",
+        "owner/",
         "./" + 300 * "x",
         "./nul\0",
     ],
@@ -98,12 +101,41 @@ def test_owner_and_name_are_a_repository_on_the_hub(text, repository, revision):
     assert parse_model(text) == Model(text, repository=repository, revision=revision)
 
 
-NO_SHAPE = """
-gpt3 GPT2 owner/ a/b/c a--b/c a/b..c -a/b a/b- .a/b a/b. owner/name.git http://a/b a:b/c
-"""
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("gtp2", "gpt2"),
+        ("GPT2", "gpt2"),
+        ("austin", "austen"),
+        ("Austen", "austen"),
+        ("gpt2-XL", "gpt2-xl"),
+        ("124m", "124M"),
+        ("gpt2_medium@main", "gpt2-medium"),
+    ],
+)
+def test_a_near_miss_is_told_what_was_meant(text, meant):
+    with pytest.raises(GPT2Error) as refused:
+        parse_model(text)
+    assert str(refused.value).endswith(f"is called {text!r}; did you mean {meant}?")
 
 
-@pytest.mark.parametrize("text", ["", "own er/name", "a/b\n", "o/" + 96 * "n", *NO_SHAPE.split()])
+def test_an_empty_name_is_refused_by_name():
+    with pytest.raises(GPT2Error, match="MODEL is empty"):
+        parse_model("")
+
+
+def test_json_beside_a_checkpoint_is_sent_to_its_folder(tmp_path):
+    for name in ("config.json", "model.safetensors.index.json"):
+        (tmp_path / name).touch()
+    with pytest.raises(GPT2Error, match=f"is JSON and no checkpoint; give its folder, {tmp_path}"):
+        parse_model(str(tmp_path / "config.json"))
+    assert parse_model(str(tmp_path / "model.safetensors.index.json")).path is not None
+
+
+NO_SHAPE = "small a--b/c a/b..c -a/b a/b- .a/b a/b. owner/name.git http://a/b a:b/c"
+
+
+@pytest.mark.parametrize("text", ["own er/name", "a/b\n", "o/" + 96 * "n", *NO_SHAPE.split()])
 def test_what_has_no_shape_of_a_model_is_refused_with_the_names_that_are_known(text):
     with pytest.raises(GPT2Error, match=r"austen, gpt2, .*owner/name") as caught:
         parse_model(text)

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sysconfig
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,11 @@ BRANCH = re.compile(r"(?P<indent>(?:  )*)(?P<name>\S+)  +\S.*")
 # Rounding differs between machines; what is measured of it is a percentage, a number of nats,
 # or so small that it has an exponent.
 MEASURED = re.compile(r"\d[\d.]*(e[+-]\d+)?(?= %| nats)|\d[\d.]*e[+-]\d+")
+
+# What a source distribution is made of.
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SDIST = PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+DISTRIBUTED = {"pyproject.toml", *(name.strip("/") for name in SDIST)}
 
 # What a reader of the tree can do without.
 NOT_NAMED = {".gitignore", "gpt2cli/__init__.py", "gpt2cli/__main__.py", "gpt2cli/py.typed"}
@@ -52,7 +58,9 @@ def printed(command: str) -> str:
             env=environment,
             text=True,
         )
+        left = sorted(path.name for path in Path(folder).iterdir() if path.name != "tests")
     assert ran.returncode in (0, 1), ran.stdout
+    assert left == [], "a reader who follows this would have these files in the checkout"
     return ran.stdout if ran.stdout.endswith("\n") else f"{ran.stdout}\n"
 
 
@@ -70,11 +78,20 @@ def branches(tree: str) -> Iterator[str]:
         yield "/".join(above)
 
 
+def kept() -> list[str]:
+    """The project's files: what git tracks, or what a source distribution is made of."""
+    if (ROOT / ".git").exists():
+        command = ["git", "ls-files", "-z"]
+        ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+        return ran.stdout.split("\0")[:-1]
+    files = [path for top in sorted(DISTRIBUTED) for path in [ROOT / top, *(ROOT / top).rglob("*")]]
+    own = [path.relative_to(ROOT) for path in files if path.is_file()]
+    return [path.as_posix() for path in own if "__pycache__" not in path.parts]
+
+
 def listed(*places: str) -> set[str]:
-    """What git keeps, or would keep, one level below these folders of the checkout."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-    parts = [path.split("/") for path in ran.stdout.splitlines()]
+    """What the project keeps one level below these folders of the checkout."""
+    parts = [path.split("/") for path in kept()]
     depths = {place: len(place.split("/")) + 1 if place else 1 for place in places}
     return {
         "/".join(path[:depth])
@@ -96,12 +113,13 @@ def test_the_readme_has_transcripts_and_one_tree() -> None:
     assert len(TREE.findall(README.read_text())) == 1
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git tells what belongs to the project")
 def test_the_tree_names_what_is_there() -> None:
     (tree,) = TREE.findall(README.read_text())
     named = list(branches(tree))
     assert len(named) == len(set(named))
-    assert [path for path in named if not (ROOT / path).exists()] == []
+    missing = [path for path in named if not (ROOT / path).exists()]
+    in_git = (ROOT / ".git").exists()
+    assert [path for path in missing if in_git or path.split("/")[0] in DISTRIBUTED] == []
     tops = {path.split("/")[0] for path in named}
     assert listed("", "gpt2cli", "weights") - NOT_NAMED - set(named) - tops == set()
 
@@ -124,6 +142,23 @@ def test_only_what_is_measured_may_differ(one: str, other: str, alike: bool) -> 
 def test_commands_are_told_from_what_they_print() -> None:
     text = "```console\n$ a\n1\n2\n$ b\n3\n```\n```sh\n$ c\n```\n"
     assert transcripts(text) == [("a", "1\n2\n"), ("b", "3\n")]
+
+
+def written(text: str) -> list[str]:
+    """The files that the commands of all blocks write, as `gpt2` and the shell are told to."""
+    blocks = re.findall(r"(?<=^```sh\n).*?(?=^```$)", text, re.MULTILINE | re.DOTALL)
+    commands = [command for command, _ in transcripts(text)] + "\n".join(blocks).splitlines()
+    shell = [command.partition("  #")[0] for command in commands]
+    target = re.compile(r"(?:--record|--to|-o|convert \S+|>) (\S+)")
+    return [name for command in shell for name in target.findall(command)]
+
+
+def test_no_command_of_the_readme_leaves_a_file_in_the_checkout() -> None:
+    text = (
+        "```console\n$ gpt2 a > x\n> no\n```\n```sh\ngpt2 convert b ./c  # -o d\ngpt2 -o ~/e\n```\n"
+    )
+    assert written(text) == ["x", "./c", "~/e"]
+    assert [name for name in written(README.read_text()) if not name.startswith(("/", "~/"))] == []
 
 
 def rewrite() -> None:

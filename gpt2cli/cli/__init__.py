@@ -1,7 +1,10 @@
 """The command line: a file a command, and the one seam where errors become lines and exit codes."""
 
+import difflib
 import importlib
+import itertools
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -14,7 +17,7 @@ import click
 from .. import __version__
 from ..errors import GPT2Error
 
-COMMANDS = ("generate", "params", "verify", "tokens")
+COMMANDS = ("generate", "params", "verify", "tokens", "convert")
 
 
 class _Lazy(click.Group):
@@ -29,6 +32,21 @@ class _Lazy(click.Group):
         command: click.Command = importlib.import_module(f".{cmd_name}", __name__).command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"There is no command {args[0]!r}; {_meant(args)}")
+        return super().resolve_command(ctx, args)
+
+
+def _meant(args: list[str]) -> str:
+    """What may have been meant by arguments that begin with no command: one, or a prompt."""
+    if close := difflib.get_close_matches(args[0].lower(), COMMANDS, n=1):
+        return f"did you mean {close[0]}?"
+    words = itertools.takewhile(lambda word: not word.startswith("-"), args)
+    return f"to continue a text: gpt2 generate {shlex.quote(' '.join(words))}"
+
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", prog_name="gpt2", message="%(prog)s %(version)s")
@@ -40,6 +58,7 @@ def group() -> None:
     gpt2 params gpt2-xl                              a count by component
     gpt2 verify ./model --reference logits.json      logits against a reference
     gpt2 tokens "Hello, world"                       text to token ids
+    gpt2 convert out/ckpt.pt ./model                 a checkpoint in another form
 
     MODEL is a name (austen, gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2), a folder or
     file, or owner/name[@revision] on the Hugging Face Hub. The default is gpt2, or what the
@@ -92,10 +111,23 @@ def _invoke() -> int:
     """The command's exit code. Not by way of click's `main`, which ends a closed pipe with 1."""
     try:
         with group.make_context("gpt2", sys.argv[1:]) as context:
-            result = group.invoke(context)
+            try:
+                result = group.invoke(context)
+            except GPT2Error as error:
+                raise _with_origin(error, context) from error
     except click.exceptions.Exit as end:
         return end.exit_code
     return result if isinstance(result, int) else 0
+
+
+def _with_origin(error: GPT2Error, context: click.Context) -> GPT2Error:
+    """The error; of a MODEL that the environment named, which the user does not see, it says so."""
+    from .options import model_from_environment
+
+    name = model_from_environment(context)
+    if not name or name not in str(error):
+        return error
+    return GPT2Error(f"{error} ({name} is what GPT2_MODEL says)")
 
 
 def _drop_buffered() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +14,9 @@ import click
 
 from ..errors import GPT2Error
 from .opening import network, open_with_tokenizer
-from .options import Number, computing, model_option, note, quiet_option
-from .text_input import read_text
+from .options import computing, model_option, note, number, quiet_option
+from .text_input import STDIN, check_encoding, read_text
+from .timing import Clock
 from .writing import Style, write_json, write_text
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_NEW_TOKENS = 100
 BIGGEST_SEED = 2**63 - 1
+MOST_SAMPLES = 100_000  # each holds its own numbers and text in memory
 
 
 def _logit_bias(
@@ -50,15 +53,21 @@ def _stops(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) 
 
 
 @click.command("generate", short_help="Continue a text.")
-@click.argument("prompt", required=False)
+@click.argument("words", metavar="[PROMPT]", nargs=-1)
 @model_option
 @click.option(
     "-f",
     "--file",
     type=click.Path(path_type=Path),
-    help="Read the prompt from a file.",
+    metavar="FILE",
+    help="Read the prompt from FILE; - is standard input.",
 )
-@click.option("--encoding", help="Encoding of the file or pipe.  [default: UTF-8]")
+@click.option(
+    "--encoding",
+    metavar="NAME",
+    callback=check_encoding,
+    help="Encoding of the file or pipe, as latin-1.  [default: UTF-8]",
+)
 @click.option("--keep-newline", is_flag=True, help="Keep the final newline of a file or pipe.")
 @click.option("--unconditional", is_flag=True, help="No prompt: start from the start token.")
 @click.option(
@@ -67,35 +76,44 @@ def _stops(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) 
 @click.option(
     "-n",
     "--max-new-tokens",
-    type=click.IntRange(min=0),
+    type=number(int, 0),
+    metavar="N",
     help=f"Tokens to write at most.  [default: {DEFAULT_NEW_TOKENS}, or what fits]",
 )
 @click.option(
     "-t",
     "--temperature",
-    type=Number(min=0),
+    type=number(float, 0),
+    metavar="T",
     default=1.0,
     show_default=True,
     help="Divides the logits; 0 takes the likeliest token.",
 )
 @click.option(
-    "-k", "--top-k", type=click.IntRange(min=0), help="Keep the k likeliest tokens; 0 is off."
+    "-k",
+    "--top-k",
+    type=number(int, 0),
+    metavar="K",
+    help="Keep the K likeliest tokens.  [default: 0, all]",
 )
 @click.option(
     "-p",
     "--top-p",
-    type=Number(min=0, max=1, min_open=True),
-    help="Keep the likeliest tokens whose probabilities reach p; 1 is off.",
+    type=number(float, 0, 1, above=True),
+    metavar="P",
+    help="Keep the likeliest tokens that together reach probability P.  [default: 1, all]",
 )
 @click.option(
     "--min-p",
-    type=Number(min=0, max=1),
-    help="Keep tokens with at least this share of the largest probability.",
+    type=number(float, 0, 1),
+    metavar="P",
+    help="Keep tokens at least P times as likely as the likeliest.  [default: 0, all]",
 )
 @click.option(
     "--repetition-penalty",
-    type=Number(min=1),
-    help="Weaken tokens that occurred, as in CTRL; 1 is off.",
+    type=number(float, 1),
+    metavar="R",
+    help="Weaken tokens that occurred, as in CTRL.  [default: 1, not at all]",
 )
 @click.option(
     "--logit-bias",
@@ -111,12 +129,20 @@ def _stops(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) 
     callback=_stops,
     help="End before this text (repeatable).",
 )
-@click.option("--samples", type=click.IntRange(min=1), default=1, help="How many texts to write.")
+@click.option(
+    "--samples",
+    type=number(int, 1, MOST_SAMPLES),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="How many texts to write.",
+)
 @click.option(
     "-s",
     "--seed",
-    type=click.IntRange(min=0, max=BIGGEST_SEED),
-    help="Same seed, same text.  [default: drawn]",
+    type=number(int, 0, BIGGEST_SEED),
+    metavar="SEED",
+    help="Same SEED, same text.  [default: drawn]",
 )
 @click.option("--ignore-eos", is_flag=True, help="Go on past the end-of-text token.")
 @click.option(
@@ -128,7 +154,8 @@ def _stops(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) 
 )
 @click.option(
     "--keep",
-    type=click.IntRange(min=0),
+    type=number(int, 0),
+    metavar="N",
     default=0,
     show_default=True,
     help="First tokens that --overflow slide never drops.",
@@ -138,14 +165,20 @@ def _stops(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) 
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a sample, a line each.")
 @click.option(
     "--logprobs",
-    type=click.IntRange(min=0),
+    type=number(int, 0),
     metavar="N",
     help="With --json: each token's log-probability and the N likeliest.",
 )
+@click.option(
+    "--draft/--no-draft",
+    default=True,
+    help="Check tokens that the text suggests several at a time; the text is the same.",
+)
+@click.option("--timing", is_flag=True, help="Speeds, on stderr, when the text is written.")
 @computing
 @quiet_option
 def command(
-    prompt: str | None,
+    words: tuple[str, ...],
     model: str,
     file: Path | None,
     encoding: str | None,
@@ -153,7 +186,10 @@ def command(
     unconditional: bool,
     special: bool,
     device: str,
+    dtype: str,
     threads: int | None,
+    draft: bool,
+    timing: bool,
     quiet: bool,
     **options: Any,
 ) -> None:
@@ -161,28 +197,42 @@ def command(
 
     \b
     gpt2 generate -m austen "It is a truth universally acknowledged, that"
-    gpt2 generate -m austen -t 0.8 -k 40 -n 60 --samples 3 -s 7 "My dear Mr. Bennet,"
+    gpt2 generate -m austen -t 0.8 -k 40 -n 60 --samples 3 -s 7 "My dear"
     cat letter.txt | gpt2 generate -m austen --no-echo --stop "." > next.txt
 
     The prompt and --stop are taken literally: there are no \\n escapes. With no PROMPT on a
     terminal, or with --unconditional, the text starts from the start token.
+
+    In --json, finish_reason is length (-n was reached), eos (the model ended the text), stop (a
+    --stop text came) or context (the model is full); exact is true where the text is, to the bit,
+    what its prompt and seed give on this machine whatever runs beside it.
     """
-    _check_usage(prompt, file, unconditional, options)
+    if len(words) > 1:
+        raise click.UsageError(f"PROMPT is one argument; quote it: {shlex.quote(' '.join(words))}")
+    prompt = words[0] if words else None
+    _check_usage(prompt, file, unconditional, keep_newline, options)
     text = ""
     if not unconditional:  # None: no prompt on a terminal, which starts from the start token too
         text = read_text(prompt, file, encoding=encoding, keep_newline=keep_newline) or ""
     checkpoint, vocabulary = open_with_tokenizer(model, quiet=quiet)
     plan = _plan(text, special, checkpoint.config, vocabulary, quiet, options)
-    from ..generation import check, generate
+    from ..generation import Meter, check, generate
 
     check(plan.requests, checkpoint.config)
-    steps = generate(network(checkpoint, device, threads), plan.requests)
+    gpt2 = network(checkpoint, device, threads, dtype)
+    meter = Meter()
+    steps = generate(gpt2, plan.requests, drafts=draft, meter=meter)
     steps = _note_slide(steps, quiet)
+    clock = Clock()
+    if timing:
+        steps = clock.watch(steps)
     if options["as_json"]:
-        write_json(steps, plan.streams, vocabulary, text, model)
+        write_json(steps, plan.streams, vocabulary, text, model, exact=gpt2.row_exact)
     else:
         style = Style(len(plan.requests), text if options["echo"] else "", options["null"])
         write_text(steps, plan.streams, style)
+    if timing:
+        click.echo(clock.report(meter, checkpoint.config, dtype), err=True)
 
 
 @dataclass(frozen=True)
@@ -194,10 +244,18 @@ class _Plan:
 
 
 def _check_usage(
-    prompt: str | None, file: Path | None, unconditional: bool, options: dict[str, Any]
+    prompt: str | None,
+    file: Path | None,
+    unconditional: bool,
+    keep_newline: bool,
+    options: dict[str, Any],
 ) -> None:
     if unconditional and (prompt is not None or file is not None):
         raise click.UsageError("--unconditional takes no prompt.")
+    if keep_newline and prompt not in (None, STDIN):
+        raise click.UsageError("--keep-newline is for a file or pipe; PROMPT is taken as it is.")
+    if options["keep"] and options["overflow"] != "slide":
+        raise click.UsageError("--keep needs --overflow slide.")
     if options["logprobs"] is not None and not options["as_json"]:
         raise click.UsageError("--logprobs needs --json.")
     if options["null"] and options["as_json"]:
@@ -222,6 +280,8 @@ def _plan(
     prompt = vocabulary.encode(text, special=special) if text else [_start_token(config, end_ids)]
     if options["temperature"] > 2:
         note(f"temperature {options['temperature']:g} makes nearly random text", quiet)
+    if options["temperature"] == 0 and options["samples"] > 1:
+        note(f"the {options['samples']} samples will be equal, as temperature 0 draws none", quiet)
     request = Request(
         prompt=tuple(prompt),
         max_new_tokens=_new_tokens(len(prompt), config.n_positions, quiet, options),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..checkpoint import Checkpoint
 from ..hub import fetch, parse_model
 from ..tokenizer import Tokenizer, load_tokenizer
-from .options import note
+from .options import chosen_heads, note
 
 if TYPE_CHECKING:
     from ..model import GPT2
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def open_weights(model: str, *, quiet: bool, tokenizer: bool = False) -> Checkpoint:
     """The checkpoint of a MODEL, fetched when it is not here; its weights are not read yet."""
-    checkpoint = Checkpoint.open(fetch(parse_model(model), tokenizer=tokenizer, progress=not quiet))
+    path = fetch(parse_model(model), tokenizer=tokenizer, progress=not quiet)
+    checkpoint = Checkpoint.open(path, chosen_heads())
     for line in checkpoint.notes:
         note(line, quiet)
     return checkpoint
@@ -25,16 +26,24 @@ def open_with_tokenizer(model: str, *, quiet: bool) -> tuple[Checkpoint, Tokeniz
     """The checkpoint of a MODEL and its tokenizer; the bundled one for a released size."""
     released = parse_model(model).preset is not None
     checkpoint = open_weights(model, quiet=quiet, tokenizer=True)
-    folder = None if released else checkpoint.folder
-    return checkpoint, load_tokenizer(folder, checkpoint.config.vocab_size)
+    place = None if released else checkpoint.path
+    return checkpoint, load_tokenizer(place, checkpoint.config.vocab_size)
 
 
-def network(checkpoint: Checkpoint, device: str, threads: int | None) -> GPT2:
-    """The checkpoint's network on a device, in float32."""
+def network(
+    checkpoint: Checkpoint,
+    device: str,
+    threads: int | None,
+    dtype: str = "float32",
+    *,
+    packed: bool = True,
+) -> GPT2:
+    """The checkpoint's network on a device; `loader.load` says what `dtype` and `packed` are."""
+    checkpoint.prefetch()
     import torch
 
     from ..loader import load, pick_device
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return load(checkpoint, pick_device(device))
+    return load(checkpoint, pick_device(device), dtype, packed=packed)

@@ -7,10 +7,51 @@ from typing import Any, TypeVar
 import click
 
 from ..hub import DEFAULT
+from ..layout import DTYPES
+
+_HEADS = f"{__name__}.n_head"
+_FROM_ENVIRONMENT = f"{__name__}.model"
 
 MOST_THREADS = 1024  # beyond what a machine can start, OpenMP ends the process
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def number(
+    kind: type[int] | type[float], low: float, high: float = math.inf, *, above: bool = False
+) -> Callable[[Any], int | float]:
+    """The type of an option: a finite number from `low` to `high`; where `above`, more than `low`.
+
+    It raises click.BadParameter, which says what would have been such a number.
+    """
+    what = "a whole number" if kind is int else "a number"
+    within = f"{what} above {low}, {high} at most" if above else f"{what} from {low} to {high}"
+    if high == math.inf:
+        within = f"{what}, {low} or more"
+
+    def convert(value: Any) -> int | float:
+        try:
+            found = kind(value)
+        except ValueError:
+            found = math.nan
+        if not low <= found <= high or found == math.inf or (above and found == low):
+            raise click.BadParameter(f"{value!r} is not {within}.")
+        return found
+
+    return convert
+
+
+def _note_origin(ctx: click.Context, _param: click.Parameter, model: str | None) -> str | None:
+    if ctx.get_parameter_source("model") is click.core.ParameterSource.ENVIRONMENT:
+        ctx.meta[_FROM_ENVIRONMENT] = model
+    return model
+
+
+def model_from_environment(ctx: click.Context) -> str | None:
+    """The MODEL of the command that ran in `ctx`, if the environment named it."""
+    model: str | None = ctx.meta.get(_FROM_ENVIRONMENT)
+    return model
+
 
 model_option = click.option(
     "-m",
@@ -19,6 +60,7 @@ model_option = click.option(
     envvar="GPT2_MODEL",
     default=DEFAULT,
     show_default=True,
+    callback=_note_origin,
     help="A name, a folder or file, or owner/name[@revision] on the Hub.",
 )
 
@@ -27,36 +69,68 @@ quiet_option = click.option(
 )
 
 
+def _note_heads(ctx: click.Context, _param: click.Parameter, n_head: int | None) -> None:
+    ctx.meta[_HEADS] = n_head
+
+
+heads_option = click.option(
+    "--n-head",
+    type=number(int, 1),
+    metavar="N",
+    expose_value=False,
+    callback=_note_heads,
+    help="Attention heads, for a file that has no config.",
+)
+
+
+def chosen_heads() -> int | None:
+    """The --n-head of the command that is running."""
+    heads: int | None = click.get_current_context().meta.get(_HEADS)
+    return heads
+
+
 def model_argument(command: Command) -> Command:
     """MODEL as an argument or as -m/--model, whichever is given; both is a usage error."""
-    command = click.option("-m", "--model", metavar="MODEL", envvar="GPT2_MODEL", hidden=True)(
-        command
+    option = click.option(
+        "-m",
+        "--model",
+        metavar="MODEL",
+        envvar="GPT2_MODEL",
+        hidden=True,
+        callback=_note_origin,
     )
+    command = option(command)
     return click.argument("argument", metavar="[MODEL]", required=False)(command)
 
 
 def chosen_model(argument: str | None, option: str | None) -> str:
     """The one MODEL that was given, else the default."""
-    source = click.get_current_context().get_parameter_source("model")
-    if argument is not None and source is click.core.ParameterSource.COMMANDLINE:
+    ctx = click.get_current_context()
+    if argument is None:
+        return DEFAULT if option is None else option
+    if ctx.get_parameter_source("model") is click.core.ParameterSource.COMMANDLINE:
         raise click.UsageError("MODEL and --model were both given; give one of them.")
-    return argument or option or DEFAULT
+    ctx.meta.pop(_FROM_ENVIRONMENT, None)
+    return argument
 
 
 def computing(command: Command) -> Command:
     """The options of every command that runs a network."""
     for option in (
+        heads_option,
         click.option(
             "--threads",
-            type=click.IntRange(min=1, max=MOST_THREADS),
+            type=number(int, 1, MOST_THREADS),
+            metavar="N",
             help="CPU threads to compute with.  [default: torch's choice]",
         ),
         click.option(
             "--dtype",
-            type=click.Choice(["float32"]),
+            type=click.Choice(DTYPES),
+            metavar="TYPE",
             default="float32",
             show_default=True,
-            help="What weights are held in; narrower stored types are widened.",
+            help=f"Hold weights as {', '.join(DTYPES[:-1])} or {DTYPES[-1]}; all else is float32.",
         ),
         click.option(
             "--device",
@@ -74,14 +148,3 @@ def note(text: str, quiet: bool = False) -> None:
     """A line on stderr, unless the user asked for quiet."""
     if not quiet:
         click.echo(f"note: {text}", err=True)
-
-
-class Number(click.FloatRange):
-    """A finite number in a range."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As FloatRange does; NaN and infinity, which compare with nothing, are refused."""
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number.", param, ctx)
-        return number

@@ -13,7 +13,14 @@ from ..config import GPT2Config, ParsedConfig
 from ..hub import Model, open_remote, parse_model
 from ..layout import HEAD, block_shapes, count, shapes
 from ..tokenizer import has_tokenizer, tokenizer_size
-from .options import chosen_model, model_argument, note, quiet_option
+from .options import (
+    chosen_heads,
+    chosen_model,
+    heads_option,
+    model_argument,
+    note,
+    quiet_option,
+)
 from .output import emit, emit_lines, json_line
 
 
@@ -42,6 +49,7 @@ class _Counted:
 @model_argument
 @click.option("--tensors", is_flag=True, help="List every tensor, and how its name was mapped.")
 @click.option("--json", "as_json", is_flag=True, help="The counts as one JSON object.")
+@heads_option
 @quiet_option
 def command(
     argument: str | None, model: str | None, tensors: bool, as_json: bool, quiet: bool
@@ -71,7 +79,9 @@ def _count(name: str, quiet: bool) -> _Counted:
         known = tuple(field.name for field in fields(config))
         parsed = ParsedConfig(config, known, (), ())
         return _Counted(name, parsed, model.preset.file_bytes, rows, config.vocab_size)
-    checkpoint = open_remote(model) if model.path is None else Checkpoint.open(model.path)
+    checkpoint = (
+        open_remote(model) if model.path is None else Checkpoint.open(model.path, chosen_heads())
+    )
     for line in checkpoint.notes:
         note(line, quiet)
     rows = [*_rows(checkpoint)]
@@ -83,13 +93,14 @@ def _tokenizer_size(model: Model, checkpoint: Checkpoint) -> int | None:
     """How many ids the tokenizer has; None without one, and for a repository's that is not here."""
     if model.path is None and not has_tokenizer(checkpoint.folder):
         return None
-    return tokenizer_size(checkpoint.folder, checkpoint.config.vocab_size)
+    return tokenizer_size(checkpoint.path, checkpoint.config.vocab_size)
 
 
 def _rows(checkpoint: Checkpoint) -> Iterator[_Row]:
     matched = checkpoint.matched
     for name, stored in matched.tensors.items():
-        mapping = "" if stored.name == name else f"stored as {stored.name}"
+        renamed = "" if stored.name == name else f"stored as {stored.name}"
+        mapping = ", ".join(filter(None, [renamed, stored.remark]))
         yield _Row(name, stored.shape, stored.dtype, mapping)
     for copy in matched.copies:
         yield _Row(copy.name, copy.shape, copy.dtype, "ignored: copy of wte.weight, its tied head")

@@ -42,16 +42,21 @@ def read_text(
 
     One final newline of a file or of standard input is dropped unless `keep_newline`, CR LF as a
     whole. `encoding` is a Python codec's name, UTF-8 when None. Raises GPT2Error for an empty
-    text and for bytes that are not in the encoding, click.UsageError for an unknown encoding.
+    text, for bytes that are not in the encoding, and for standard input that is closed. A typed
+    prompt that is UTF-8 is taken as such, whatever `encoding` says.
     """
     data = read_bytes(prompt, file)
+    if data is None and sys.stdin is None:
+        raise GPT2Error(
+            "standard input is closed; give a prompt, or --unconditional to start without one"
+        )
     if data is None:
         return None
     typed = prompt is not None and prompt != STDIN
     name = "PROMPT" if typed else "standard input"
     if file is not None and str(file) != STDIN:
         name = str(file)
-    text = _decoded(data, encoding, name)
+    text = _decoded(data, None if typed and _is_utf8(data) else encoding, name)
     if not (typed or keep_newline) and text.endswith("\n"):
         text = text[:-2] if text.endswith("\r\n") else text[:-1]
     if not text:
@@ -64,12 +69,28 @@ def _decoded(data: bytes, encoding: str | None, name: str) -> str:
     try:
         text = data.decode(encoding or "utf-8")
         text.encode()
-    except LookupError as error:
-        raise click.UsageError(f"--encoding {encoding} is not the name of an encoding.") from error
     except UnicodeError as error:
-        if encoding is None:
-            start = getattr(error, "start", 0)
-            advice = f"byte {start} is 0x{data[start]:02X}; name its encoding with --encoding"
-            raise GPT2Error(f"{name} is not UTF-8: {advice}") from error
-        raise GPT2Error(f"{name} is not {encoding}: {error}") from error
+        reason = str(error)
+        if isinstance(error, UnicodeDecodeError):
+            reason = f"byte {error.start} is 0x{data[error.start]:02X}"
+        raise GPT2Error(
+            f"{name} is not {encoding or 'UTF-8'}: {reason}; name its encoding with --encoding"
+        ) from error
     return text
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def check_encoding(_ctx: click.Context, _param: click.Parameter, name: str | None) -> str | None:
+    """A callback of an option: the name of a codec between text and bytes."""
+    try:
+        "a".encode("utf-8" if name is None else name)
+    except (LookupError, UnicodeError):
+        raise click.BadParameter(f"{name!r} is not the name of a text encoding.") from None
+    return name

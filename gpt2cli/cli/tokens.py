@@ -7,11 +7,14 @@ from pathlib import Path
 
 import click
 
+from ..checkpoint import Checkpoint
+from ..checkpoint.finding import holds_pickle
+from ..checkpoint.gguf import is_gguf
 from ..config import parse_config, read_json
 from ..errors import GPT2Error
-from ..hub import parse_model, tokenizer_folder
-from ..tokenizer import Tokenizer, load_tokenizer
-from .options import model_option
+from ..hub import parse_model, tokenizer_place
+from ..tokenizer import Tokenizer, has_tokenizer, load_tokenizer
+from .options import chosen_heads, heads_option, model_option
 from .output import emit
 from .text_input import STDIN, read_bytes
 
@@ -31,6 +34,7 @@ from .text_input import STDIN, read_bytes
 @click.option("--pieces", is_flag=True, help="Print each token on a line: id, tab, its text.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"ids", "pieces", "count"}.')
 @click.option("--special", is_flag=True, help="<|endoftext|> in the text is that token, not text.")
+@heads_option
 def command(
     words: tuple[str, ...],
     model: str,
@@ -50,7 +54,7 @@ def command(
 
     Any bytes are taken exactly as they are; no newline is dropped. Ids come out on one line,
     separated by spaces. With --decode the ids are given instead, separated by spaces, commas or
-    newlines, and the bytes come out with nothing added.
+    newlines, or as a JSON list, and the bytes come out with nothing added.
 
     --pieces writes a token's text as a Python literal: ' world', or b'\\xf0\\x9f' where its bytes
     are not whole characters. In --json such bytes are U+FFFD; the ids are exact.
@@ -66,7 +70,7 @@ def command(
         raise click.UsageError("Give TEXT, --file FILE, or a text on standard input.")
     if decode:
         ids = _parse_ids(data, typed=bool(words) and words != (STDIN,))
-        return emit(_tokenizer(model).decode_bytes(ids))
+        return emit(_decoded(ids, model))
     tokenizer = _tokenizer(model)
     ids = tokenizer.encode_bytes(data, special=special)
     if count:
@@ -83,18 +87,41 @@ def command(
 def _tokenizer(name: str) -> Tokenizer:
     """The tokenizer of MODEL; its size is checked where the size is known."""
     model = parse_model(name)
-    folder = tokenizer_folder(model)
+    place = tokenizer_place(model)
     vocab_size = None
     if model.preset is not None:
         vocab_size = model.preset.config.vocab_size
-    elif folder is not None and (path := folder / "config.json").is_file():
-        vocab_size = parse_config(read_json(path), str(path)).config.vocab_size
-    return load_tokenizer(folder, vocab_size)
+    elif place is not None:
+        vocab_size = _vocab_size(place)
+    return load_tokenizer(place, vocab_size)
+
+
+def _vocab_size(place: Path) -> int | None:
+    """The ids of the model at `place`, where that can be told without opening a pickle."""
+    folder = place if place.is_dir() else place.parent
+    if (path := folder / "config.json").is_file():
+        return parse_config(read_json(path), str(path)).config.vocab_size
+    if place.is_dir() or has_tokenizer(folder) or is_gguf(place) or holds_pickle(place):
+        return None
+    return Checkpoint.open(place, chosen_heads()).config.vocab_size
+
+
+def _decoded(ids: list[int], model: str) -> bytes:
+    """The bytes that ids of MODEL stand for."""
+    tokenizer = _tokenizer(model)
+    for token_id in ids:
+        if not tokenizer.known(token_id):
+            raise GPT2Error(
+                f"token id {token_id} is not in the vocabulary of {model} (its ids end at "
+                f"{tokenizer.n_vocab - 1}); name the model that the ids are of with -m"
+            )
+    return tokenizer.decode_bytes(ids)
 
 
 def _parse_ids(data: bytes, typed: bool) -> list[int]:
-    """The ids in `data`; anything else is wrong usage where it was typed, else a bad file."""
-    words = re.split(r"[\s,]+", os.fsdecode(data))
+    """The ids in `data`, or in one JSON list; else wrong usage if it was typed, or a bad file."""
+    text = os.fsdecode(data).strip()
+    words = re.split(r"[\s,]+", text[1:-1] if text[:1] + text[-1:] == "[]" else text)
     for word in words:
         if word and not re.fullmatch("[0-9]{1,18}", word):
             message = f"{word[:40]!r} is not a token id; ids are whole numbers"

@@ -87,8 +87,13 @@ def write_json(
     vocabulary: Tokenizer,
     prompt: str,
     model: str,
+    *,
+    exact: bool,
 ) -> None:
-    """Print an object a sample, a line each, in the samples' order, as soon as it is whole."""
+    """Print an object a sample, a line each, in the samples' order, as soon as it is whole.
+
+    `exact` says whether each text is the one that its prompt would have alone.
+    """
     done: dict[int, bytes] = {}
     current = 0
     for step in steps:
@@ -102,8 +107,7 @@ def write_json(
             "text": streams[sample].text,
             **_facts(text, vocabulary),
             "model": model,
-            # rows that share a pass share its rounding, so that a near-tie may fall either way
-            "exact": len(streams) == 1,
+            "exact": exact,
         }
         done[sample] = json_line(row)
         while current in done:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import checkpoints
 import pytest
-from program import child, done, run
+from program import child, done, refusal, run
 
 from gpt2cli import cli
 from gpt2cli.cli import params
 from gpt2cli.errors import GPT2Error
 
-COMMANDS = ("generate", "params", "verify", "tokens")
+COMMANDS = ("generate", "params", "verify", "tokens", "convert")
 
 # A locale without UTF-8, and Python kept from choosing a better one.
 ASCII = {
@@ -222,6 +222,44 @@ def test_wrong_usage_is_2(args):
     ran = run(*args)
     assert (ran.code, ran.out) == (2, b"")
     assert "Usage: gpt2" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("genrate", "hi"), "did you mean generate?"),
+        (("Params",), "did you mean params?"),
+        (("Hello world",), "gpt2 generate 'Hello world'"),
+        (("It's", "so", "-n", "5"), """gpt2 generate 'It'"'"'s so'"""),
+    ],
+)
+def test_what_is_no_command_gets_a_hint(args, said):
+    ran = run(*args)
+    assert (ran.code, ran.out) == (2, b"")
+    assert ran.err.endswith(f"{said}\n")
+
+
+@pytest.mark.parametrize("args", [("params",), ("tokens", "a"), ("generate", "a"), ("verify",)])
+def test_an_error_says_when_the_environment_named_the_model(args, monkeypatch):
+    monkeypatch.setenv("GPT2_MODEL", "./no/such")
+    assert refusal(*args).endswith("check the path (./no/such is what GPT2_MODEL says)\n")
+    option = ("-m", "./none")
+    assert "GPT2_MODEL" not in refusal(*args, *option)
+    if args[0] in ("params", "verify"):
+        assert "GPT2_MODEL" not in refusal(*args, "./no/such")
+
+
+@pytest.mark.parametrize("args", [("params", ""), ("verify", ""), ("tokens", "-m", "", "a")])
+def test_a_model_that_is_empty_is_refused_by_name(args):
+    assert "MODEL is empty" in refusal(*args)
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_reads_well_on_80_columns(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = done(*command.split(), "--help").text
+    assert max(map(len, text.splitlines())) <= 80
+    assert not re.search(r"RANGE|INTEGER|FLOAT|<=|>=", text)
 
 
 def test_help_and_version_are_0():

@@ -152,6 +152,16 @@ def test_a_text_without_a_prompt_starts_from_the_start_token(folder, fields, gen
     assert done("generate", "-m", model, *GREEDY, "2", "--unconditional").out == b"yz\n"
 
 
+def test_special_ids_past_the_vocabulary_are_noted_once_and_count_as_not_given(folder):
+    model = script(folder, b"xyz", bos_token_id=50256, eos_token_id=50256)
+    both = {"bos_token_id": 50256, "eos_token_id": 50256}
+    (folder / "generation_config.json").write_text(json.dumps(both))
+    ran = done("generate", "-m", model, *GREEDY, "2", "--unconditional", "--json")
+    assert json.loads(ran.out)["prompt_tokens"] == [END]
+    said = "leaving out bos_token_id 50256, eos_token_id 50256, as its vocab_size is 257"
+    assert ran.err == f"note: {model}: {said}\n"
+
+
 def test_a_model_without_a_start_token_says_so(tmp_path):
     model = script(with_bytes(tmp_path, end=False), b"xyz", rows=256)
     assert "no start token" in refusal("generate", "-m", model, "--unconditional")
@@ -399,6 +409,15 @@ def test_a_temperature_above_2_is_noted_once(abc):
     assert done(*args, "-t", "2.5", "-q").err == ""
 
 
+def test_greedy_samples_are_noted_to_be_equal(abc):
+    args = ("generate", "-m", abc, "-n", "2", "a")
+    ran = done(*args, "-t", "0", "--samples", "2")
+    assert ran.err.startswith("note: the 2 samples will be equal")
+    assert ran.err.count("\n") == 1
+    for quiet in (("-t", "0"), ("--samples", "2"), ("-t", "0", "--samples", "2", "-q")):
+        assert done(*args, *quiet).err == ""
+
+
 def test_padding_is_never_sampled_and_its_logprob_has_no_text(folder):
     model = script(folder, b"abcd", rows=264)
     arrays = {n: t.read().numpy() for n, t in Checkpoint.open(folder).matched.tensors.items()}
@@ -470,7 +489,7 @@ def test_json_is_utf8_without_escapes(folder):
         (["a", "-f", "x"], "--file"),
         (["a", "--unconditional"], "--unconditional"),
         (["-f", "x", "--unconditional"], "--unconditional"),
-        (["a", "b"], "unexpected extra argument"),
+        (["hi", "there"], "quote it: 'hi there'"),
         (["-n", "-1"], "--max-new-tokens"),
         (["-n", "1.5"], "--max-new-tokens"),
         (["-t", "-0.1"], "--temperature"),
@@ -503,7 +522,10 @@ def test_json_is_utf8_without_escapes(folder):
         (["--device", "abacus"], "--device"),
         (["--threads", "0"], "--threads"),
         (["--threads", "1000000"], "--threads"),
-        (["--encoding", "klingon", "-"], "--encoding"),
+        *((["--encoding", name, "a"], "--encoding") for name in ("klingon", "", "hex", "rot13")),
+        (["--samples", "100001"], "a whole number from 1 to 100000"),
+        (["--keep", "1", "a"], "--overflow slide"),
+        (["--keep-newline", "a"], "--keep-newline"),
         (["--no-such"], "--no-such"),
     ],
 )

@@ -301,3 +301,29 @@ def test_a_path_that_is_no_utf8_is_shown_with_escapes(tmp_path):
     checkpoints.write(Path(model))
     assert counted(model)["model"] == model
     assert done("params", model).text.splitlines()[0].endswith(r"caf\udce9")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "weights.bin"])
+def test_a_git_lfs_pointer_is_said_to_be_one(tmp_path: Path, name: str) -> None:
+    folder = checkpoints.write(tmp_path / "model")
+    path = folder / name
+    path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n")
+    model = path if name == "weights.bin" else folder
+    said = (
+        f"Error: {path} is a Git LFS pointer, not the file itself; run git lfs pull where it lies\n"
+    )
+    assert refusal("params", str(model)) == said
+
+
+def test_a_folder_without_a_checkpoint_gets_a_next_step(tmp_path: Path) -> None:
+    said = refusal("params", str(tmp_path))
+    assert said.endswith("; name the folder of the model, or its file\n")
+
+
+def test_the_model_is_called_what_the_user_called_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints.write(tmp_path / "gpt2")
+    monkeypatch.chdir(tmp_path)
+    assert done("params", "./gpt2").text.startswith("./gpt2\n")
+    assert json.loads(done("params", "./gpt2/", "--json").out)["model"] == "./gpt2/"

@@ -1,6 +1,7 @@
 """``gpt2 tokens``: what it prints for texts, files and pipes, and what it refuses."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -46,6 +47,8 @@ def test_a_text_becomes_ids_on_one_line():
 def test_ids_become_the_exact_bytes_with_nothing_added():
     assert out("--decode", "88", "318", "5633") == b"y is ?"
     assert out("--decode", stdin=b"88,318\n 5633,") == b"y is ?"
+    assert out("--decode", "[88, 318, 5633]") == out("--decode", stdin=b"[88, 318, 5633]\n")
+    assert out("--decode", "[88, 318, 5633]") == b"y is ?"
     assert out("--decode", "12520") == b" \xf0\x9f"
     assert out("--decode", "50256") == b"<|endoftext|>"
 
@@ -89,11 +92,30 @@ def test_another_model_has_its_own_ids_and_the_environment_names_it(monkeypatch)
 
 
 def test_ids_outside_the_vocabulary_and_unreadable_files_are_named(tmp_path):
-    assert refusal("--decode", "50257").startswith("token id 50257 is not in the vocabulary")
+    said = (
+        "token id 999999 is not in the vocabulary of austen (its ids end at 4095); name the model"
+    )
+    assert refusal("-m", "austen", "--decode", "5", "999999").startswith(said)
     assert refusal("--decode", stdin=b"1 x").startswith("'x' is not a token id")
     assert str(tmp_path) in refusal("-f", str(tmp_path))
     assert "nowhere.txt: No such file" in refusal("-f", str(tmp_path / "nowhere.txt"))
     assert "has no tokenizer files" in refusal("-m", str(tmp_path), "text")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "onlyone",
+            r"merges\.txt, line 2: \['onlyone'\] is no merge of two .*; fetch the file again",
+        ),
+        ("a b", r"merge a b cannot be followed: ab is not a token; fetch both files again"),
+    ],
+)
+def test_merges_that_cannot_be_read_get_a_next_step(tmp_path, line, said):
+    (tmp_path / "vocab.json").write_text('{"a": 0, "b": 1}')
+    (tmp_path / "merges.txt").write_text(f"#version: 0.2\n{line}\n")
+    assert re.search(f"{said}$", refusal("-m", str(tmp_path), "a"))
 
 
 @pytest.mark.parametrize(
@@ -106,6 +128,7 @@ def test_ids_outside_the_vocabulary_and_unreadable_files_are_named(tmp_path):
         (("--decode", "--special", "1"), "no meaning"),
         (("--decode", "one"), "'one' is not a token id"),
         (("--decode", "--", "-1"), "'-1' is not a token id"),
+        (("--decode", "[1, 2"), "'[1' is not a token id"),
     ],
 )
 def test_wrong_usage_is_said(args, message):
@@ -156,17 +179,16 @@ def test_bytes_that_are_no_utf8_are_refused_unless_their_encoding_is_named():
         text_of(b"caf\xe9")
     assert text_of(b"caf\xe9\n", encoding="latin-1") == "café"
     assert text_of("né\n".encode("utf-16"), encoding="utf-16") == "né"
-    with pytest.raises(GPT2Error, match="standard input is not ascii"):
+    with pytest.raises(GPT2Error, match="standard input is not ascii: byte 3 is 0xE9; name its"):
         text_of(b"caf\xe9", encoding="ascii")
     with pytest.raises(GPT2Error, match="PROMPT is not UTF-8"):
         read_text("caf\udce9", None, encoding=None, keep_newline=False)
     assert read_text("caf\udce9", None, encoding="latin-1", keep_newline=False) == "café"
 
 
-@pytest.mark.parametrize("encoding", ["klingon", "hex"])
-def test_an_unknown_encoding_is_wrong_usage(encoding):
-    with pytest.raises(SystemExit):
-        text_of(b"a", encoding=encoding)
+def test_a_typed_prompt_that_is_utf8_is_literal_whatever_the_encoding():
+    for encoding in ("latin-1", "utf-16", "ascii"):
+        assert read_text("né 🤗", None, encoding=encoding, keep_newline=False) == "né 🤗"
 
 
 def test_an_empty_text_is_refused_and_the_way_without_one_is_named(tmp_path):
@@ -183,7 +205,13 @@ def test_an_empty_text_is_refused_and_the_way_without_one_is_named(tmp_path):
 def test_a_prompt_is_taken_without_touching_standard_input(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     assert read_text("a", None, encoding=None, keep_newline=False) == "a"
-    assert read_text(None, None, encoding=None, keep_newline=False) is None
+
+
+def test_standard_input_that_is_closed_is_no_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    for prompt in (None, "-"):
+        with pytest.raises(GPT2Error, match=r"standard input is closed; .* --unconditional"):
+            read_text(prompt, None, encoding=None, keep_newline=False)
 
 
 def test_a_prompt_and_a_file_together_are_wrong_usage(tmp_path):

@@ -1,6 +1,8 @@
 """``gpt2 verify``: other people's logits, planted faults, and references that are none."""
 
 import json
+import os
+import re
 import resource
 import shutil
 from collections.abc import Callable
@@ -10,8 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from checkpoints import TINY, random_arrays, write
-from program import done, refusal, run
+from program import child, done, refusal, run
 from safetensors.numpy import load_file, save_file
+
+from gpt2cli.checkpoint import Checkpoint
+from gpt2cli.verification import published
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FOLDERS = [*sorted(FIXTURES.glob("hub/*")), *sorted(FIXTURES.glob("openai-tf*"))]
@@ -52,9 +57,15 @@ def config_of(folder: Path) -> Path:
     return config if config.exists() else folder / "hparams.json"
 
 
+# Those that say their config in a file of its own.
+CONFIGURED = [folder for folder in FOLDERS if config_of(folder).exists()]
+
+
 def concerned(field: str, value: object) -> list[Path]:
     """The fixtures in which a field has this value; OpenAI's have GPT-2's own."""
-    return [f for f in FOLDERS if json.loads(config_of(f).read_text()).get(field, value) == value]
+    return [
+        f for f in CONFIGURED if json.loads(config_of(f).read_text()).get(field, value) == value
+    ]
 
 
 PLANTED = [
@@ -81,7 +92,7 @@ def test_faults_were_planted_in_all_fixtures_but_those_with_another_epsilon_or_a
     kept = {
         field: {f.name for f, planted, _ in PLANTED if planted == field} for _, field, _ in PLANTED
     }
-    everywhere = {folder.name for folder in FOLDERS}
+    everywhere = {folder.name for folder in CONFIGURED}
     assert everywhere - kept["layer_norm_epsilon"] == {"variant-inner-erf-eps"}
     assert everywhere - kept["activation_function"] == {
         "variant-inner-erf-eps",
@@ -147,13 +158,56 @@ def test_tolerances_are_the_users_and_are_named() -> None:
     assert "of 0.25 + 0.5·|reference|" in done(*args, "--atol", "0.25", "--rtol", "0.5").text
 
 
+def test_a_tolerance_of_0_and_one_passed_many_times_over_are_said_plainly(tmp_path: Path) -> None:
+    reference = str(other(tmp_path, logits=0.125))
+
+    def used(*args: str) -> str:
+        ran = run("verify", str(RELEASED), "--reference", reference, *args)
+        assert "not a number" not in ran.text
+        (line,) = (line for line in ran.text.splitlines() if line.startswith("  tolerance used "))
+        return line.removeprefix("  tolerance used").strip()
+
+    zero = used("--atol", "0", "--rtol", "0")
+    assert zero == "a difference where the tolerance is 0: 0 + 0·|reference| (float32)"
+    assert used("--atol", "1e-5", "--rtol", "0").startswith("12,5")
+    assert used("--atol", "1e-5", "--rtol", "0").endswith(
+        " × the tolerance of 1e-05 + 0·|reference| (float32)"
+    )
+    assert re.match(r"1\.[23]e\+11 × the", used("--atol", "1e-12", "--rtol", "0"))
+    assert re.match(r"12\d % of", used("--atol", "0.1", "--rtol", "0"))
+
+
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "x"])
 def test_a_tolerance_that_is_no_number_is_wrong_usage(value: str) -> None:
     assert run("verify", "austen", f"--atol={value}").code == 2
 
 
-def test_all_without_record_is_wrong_usage() -> None:
-    assert run("verify", "austen", "--all").code == 2
+@pytest.mark.parametrize("args", [(), ("--record", "r.json")])
+def test_all_parts_need_a_file_that_holds_them(args: tuple[str, ...]) -> None:
+    ran = run("verify", "./no/such/model", "--all", *args)
+    assert ran.code == 2
+    assert "--all belongs to --record FILE.safetensors" in ran.err
+
+
+def test_what_failed_is_in_the_table_with_where_and_why(
+    tmp_path: Path, recordings: dict[str, Path]
+) -> None:
+    model = write(tmp_path / "model", DEEP | {"activation_function": "gelu"})
+    ran = run("verify", str(model), "--reference", str(recordings["parts"]))
+    lines = ran.text.splitlines()
+    assert (ran.code, ran.err) == (1, "")
+    assert [line.split()[:3] for line in lines[7:9]] == [
+        ["kind", "checked", "verdict"],
+        ["logits", "1", "FAILED"],
+    ]
+    assert lines[9:] == [
+        "  first divergence    h.0.mlp.act",
+        "  likely cause        activation: the reference has gelu_new as its activation",
+        "FAIL",
+    ]
+    found = report(model, "--reference", recordings["states"], passed=False)
+    assert [cause["id"] for cause in found["causes"]] == ["activation"]
+    assert set(found["causes"][0]) == {"id", "description"}
 
 
 # References that cannot be met
@@ -289,11 +343,15 @@ def cut_off(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda folder: folder / "none.json", "none.json does not exist"),
-        (lambda folder: folder, "cannot read"),
-        (json_file(""), "r.json"),
-        (json_file("[1, 2]"), "r.json"),
-        (json_file('{"input_ids": [[1]]'), "r.json"),
+        (
+            lambda folder: folder / "none.json",
+            "none.json: No such file or directory; check the path",
+        ),
+        (lambda folder: folder, "Is a directory; check the path"),
+        (json_file(""), "r.json is no reference: it is empty"),
+        (json_file("<!DOCTYPE html>"), "r.json is no reference: it is a web page"),
+        (json_file("[1, 2]"), "r.json is no reference: it begins with"),
+        (json_file('{"input_ids": [[1]]'), "r.json is not JSON"),
         (json_file("{}"), "r.json has no input_ids"),
         (json_file('{"input_ids": [[1]]}'), "r.json has no logits"),
         (json_file('{"logits": [[[1.0]]]}'), "r.json has no input_ids"),
@@ -321,15 +379,18 @@ def test_a_file_that_is_no_reference_is_refused_by_name(
 
 def test_a_reference_is_read_before_the_model_is_fetched(tmp_path: Path) -> None:
     missing = tmp_path / "none.json"
-    assert f"{missing} does not exist" in refusal("verify", "gpt2", "--reference", str(missing))
+    assert f"cannot read {missing}: No such file" in refusal(
+        "verify", "gpt2", "--reference", str(missing)
+    )
 
 
-def test_a_folder_or_json_called_safetensors_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "a.safetensors").mkdir()
-    shutil.copy(RELEASED / "expected.json", tmp_path / "b.safetensors")
-    for name in ("a.safetensors", "b.safetensors"):
-        said = refusal("verify", str(RELEASED), "--reference", str(tmp_path / name))
-        assert f"{name} cannot be read as safetensors" in said
+def test_a_reference_is_known_by_its_content_whatever_its_name(tmp_path: Path) -> None:
+    model = write(tmp_path / "model")
+    for ending, other_name in ((".json", "a.safetensors"), (".safetensors", "b")):
+        made, renamed = tmp_path / f"made{ending}", tmp_path / other_name
+        done("verify", str(model), "--record", str(made))
+        made.rename(renamed)
+        report(model, "--reference", renamed, passed=True)
 
 
 # Recording, and where a difference lies
@@ -384,7 +445,7 @@ def test_a_changed_weight_is_traced_to_its_block_and_part(
         ("wte.weight", "first", "wte", "wte"),
         ("wte.weight", slice(None), "wte", "wte"),
         ("wte.weight", "unused", "logits", "logits"),
-        ("ln_f.weight", slice(None), "logits", "ln_f"),
+        ("ln_f.weight", slice(None), "ln_f", "ln_f"),
     ],
 )
 def test_a_change_outside_the_blocks_is_named(
@@ -438,22 +499,22 @@ def test_ids_that_cannot_be_run_are_not_recorded(tmp_path: Path, ids: list[Any])
 # Recordings that fail
 
 
-@pytest.fixture
-def full_disk():
-    """No file may grow past a kilobyte."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+def on_a_full_disk() -> None:
+    """In the process that calls it, no file may grow past a kilobyte."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
 
 @pytest.mark.parametrize("name", ["r.json", "r.safetensors"])
-def test_a_recording_that_fails_leaves_what_was_there(
-    tmp_path: Path, full_disk: None, name: str
-) -> None:
+def test_a_recording_that_fails_leaves_what_was_there(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text("old")
-    assert f"cannot write {path}" in refusal("verify", str(RELEASED), "--record", str(path))
+    args = ("verify", str(RELEASED), "--record", str(path))
+    # nor may Python cut off what it compiles
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    with child(*args, preexec_fn=on_a_full_disk, env=environment) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, b"")
+    assert f"Error: cannot write {path}: File too large" in err.decode()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -474,10 +535,196 @@ def test_a_recording_that_is_interrupted_leaves_what_was_there(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_recording_into_no_folder_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "none" / "r.json"
-    assert f"cannot write {path}" in refusal("verify", str(RELEASED), "--record", str(path))
-    assert f"cannot write {tmp_path}" in refusal("verify", str(RELEASED), "--record", str(tmp_path))
+@pytest.mark.parametrize("name", ["", "-", "r", "r.st", "r.bin", "json"])
+def test_a_recording_whose_name_does_not_say_its_form_is_wrong_usage(name: str) -> None:
+    ran = run("verify", "./no/such/model", "--record", name)
+    assert (ran.code, ran.out) == (2, b"")
+    assert repr(name) in ran.err
+
+
+def test_a_recording_goes_to_what_a_link_leads_to_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    link, target = tmp_path / "link.json", tmp_path / "there" / "r.json"
+    for _ in range(2):  # to nothing yet, then to a file
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        done("verify", str(RELEASED), "--record", str(link))
+        assert link.is_symlink()
+        assert "input_ids" in json.loads(target.read_text())
+        assert list(target.parent.iterdir()) == [target]
+        target.write_text("old")
+
+
+def test_what_is_no_regular_file_is_never_replaced(tmp_path: Path) -> None:
+    pipe, link, circle = (tmp_path / f"{name}.json" for name in ("pipe", "link", "circle"))
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    circle.symlink_to(circle)
+    for path in (pipe, link, circle):
+        before = path.lstat()
+        said = refusal("verify", "gpt2", "--record", str(path))
+        assert f"cannot write {path}: " in said
+        assert path.lstat() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("none/r.json", "there is no folder"),
+        ("folder.json", "it is a folder"),
+        ("file/r.json", "there is no folder"),
+        ("x" * 300 + ".json", "File name too long"),
+    ],
+)
+def test_a_recording_that_cannot_be_written_is_refused_before_the_model_is_fetched(
+    tmp_path: Path, name: str, said: str
+) -> None:
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "file").touch()
+    message = refusal("verify", "gpt2", "--record", str(tmp_path / name))
+    assert f"cannot write {tmp_path / name}: {said}" in message
+
+
+# Against another network
+
+
+def test_a_checkpoint_is_compared_with_another_live(tmp_path: Path) -> None:
+    sound = write(tmp_path / "sound", DEEP)
+    same = write(tmp_path / "same", DEEP, prefix="transformer.")
+    found = report(sound, "--against", same, passed=True)
+    assert (found["kind"], found["positions"], found["max_abs_diff"]) == ("against", 2 * 16, 0)
+    arrays = random_arrays(DEEP)
+    arrays["h.2.mlp.c_fc.weight"] += np.float32(0.01)
+    changed = write(tmp_path / "changed", DEEP, arrays=arrays)
+    found = report(sound, "--against", changed, passed=False)
+    assert found["first_divergence"] == {"block": 2, "part": "mlp.c_fc"}
+    assert found["causes"] == []
+
+
+def test_a_checkpoint_of_other_sizes_fails_by_name(tmp_path: Path) -> None:
+    ours = write(tmp_path / "ours")
+    theirs = write(tmp_path / "theirs", TINY | {"vocab_size": 50})
+    found = report(ours, "--against", theirs, passed=False)
+    assert failing(found) == [
+        "shapes [2, 16] and [2, 16, 50] are not input_ids [B, T] and logits [B, T, 61]"
+    ]
+
+
+@pytest.mark.parametrize("folder", FOLDERS[::4], ids=lambda folder: folder.name)
+def test_transformers_agrees_live(folder: Path) -> None:
+    found = report(folder, "--against", "transformers", passed=True)
+    assert found["kind"] == "against"
+    assert found["tolerance_used"] < 0.1
+
+
+def test_transformers_is_asked_for_by_name_where_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    said = refusal("verify", "gpt2", "--against", "transformers")
+    assert "transformers is not installed; pip install 'gpt2cli[verify]'" in said
+
+
+# llm.c's debug state
+
+
+def test_llmcs_own_model_meets_its_debug_state() -> None:
+    llmc = FIXTURES / "llmc"
+    args = (llmc / "model.bin", "--reference", llmc / "debug_state.bin")
+    found = report(*args, passed=True)
+    assert [check["kind"] for check in found["checks"]] == ["logits", "loss"]
+    assert found["tolerance_used"] < 0.1
+    said = refusal("verify", "austen", "--reference", str(llmc / "debug_state.bin"))
+    assert "is no debug state of this model" in said
+
+
+# Published figures
+
+
+@pytest.fixture
+def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fixture in the place of a release; the file that holds what is published of it."""
+    expected = json.loads((RELEASED / "expected.json").read_text())
+    common = {"confidence": "one_source", "sources": ["tests"]}
+    logits = {
+        "id": "some.logits",
+        "kind": "logits",
+        "input_ids": expected["input_ids"][0],
+        "position": 3,
+        "indices": [5, 6],
+        "values": expected["logits"][0][3][5:7],
+        "tolerance": 1e-3,
+    }
+    config = {"id": "some.config", "kind": "config", "values": {"n_layer": 3}}
+    size = {"id": "some.size", "kind": "file_size", "files": {"model.safetensors": 7}}
+    path = tmp_path / "gpt2.json"
+    path.write_text(json.dumps({"facts": [common | fact for fact in (logits, config, size)]}))
+    checkpoint = Checkpoint.open(RELEASED)
+    monkeypatch.setattr("gpt2cli.cli.verify.open_weights", lambda name, quiet: checkpoint)
+    shipped = published.figures_file
+    monkeypatch.setattr(
+        published, "figures_file", lambda name: path if name == "gpt2" else shipped(name)
+    )
+    return path
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt2@main"])
+def test_a_released_size_is_checked_against_published_figures(released: Path, name: str) -> None:
+    found = report(name, passed=True)
+    assert (found["kind"], found["mean_kl"]) == ("published", None)
+    kinds = [check["kind"] for check in found["checks"]]
+    assert kinds == ["config", "file_size", *["tokens"] * 78, "logits"]
+    assert found["checks"][-1]["tolerance"] == "0.001"
+    assert found["checks"][1]["name"].startswith("some.size: model.safetensors has ")
+    lines = done("verify", name).text.splitlines()
+    assert lines[0] == f"{name} against figures that others published"
+    table = {line.split()[0]: line.split()[1:3] for line in lines[4:-2]}
+    assert table["config"] == ["1", "ok"]
+    assert table["file_size"] == ["1", "warning"]
+    assert table["tokens"] == ["78", "ok"]
+    assert table["logits"] == ["1", "ok"]
+    assert lines[-2].startswith("  warning some.size: model.safetensors has ")
+    assert lines[-1] == "PASS"
+
+
+def test_what_follows_a_failed_stage_is_named_and_not_run(released: Path) -> None:
+    facts = json.loads(released.read_text())
+    facts["facts"][1]["values"]["n_layer"] = 12
+    released.write_text(json.dumps(facts))
+    ran = run("verify", "gpt2")
+    assert ran.code == 1
+    assert "  FAILED some.config: n_layer is 3, not 12\n" in ran.text
+    assert "  not run, as something before failed: tokens, logits\n" in ran.text
+    assert ran.text.endswith("\nFAIL\n")
+
+
+# The installation
+
+
+def test_the_selftest_needs_no_files() -> None:
+    ran = done("verify", "--selftest")
+    assert ran.text.startswith("this installation against float64 arithmetic")
+    assert ran.text.endswith("\nPASS\n")
+    assert report("--selftest", passed=True)["kind"] == "self"
+    assert report("--selftest", "--atol", 0, "--rtol", 0, passed=False)["causes"] == []
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--selftest", "austen"),
+        ("--selftest", "-m", "austen"),
+        ("--selftest", "--record", "r.json"),
+        ("--selftest", "--dtype", "int8"),
+        ("--selftest", "--device", "cpu"),
+        ("--selftest", "--against", "austen"),
+        ("gpt2", "--atol", "1"),
+        ("124M@main", "--rtol", "1"),
+        ("austen", "--reference", "r.json", "--against", "austen"),
+    ],
+)
+def test_what_does_not_go_together_is_wrong_usage(args: tuple[str, ...]) -> None:
+    assert run("verify", *args).code == 2
 
 
 # Without a reference
@@ -489,4 +736,5 @@ def test_a_sound_model_is_consistent_with_itself(model: str) -> None:
     assert ran.text.endswith("\nPASS: self-consistent (nothing outside was compared)\n")
     found = report(model, passed=True)
     assert found["kind"] == "self"
-    assert [check["kind"] for check in found["checks"]] == ["self"] * 4
+    # where rows are exact, a text with drafts and without is the sixth
+    assert [check["kind"] for check in found["checks"]] in (["self"] * 5, ["self"] * 6)
