@@ -186,9 +186,9 @@ class CausalSelfAttention(nn.Module):
 
     def forward(self, x: Tensor, window: Window | None = None) -> Tensor:
         """[B, T, C] → [B, T, C]; with a window, over the cached tokens before them as well."""
+        # [B, T, 3C] → three of [B, H, T, D]
         query, key, value = (
-            part.unflatten(-1, (self.n_head, -1)).transpose(1, 2)
-            for part in self.c_attn(x).chunk(3, dim=-1)
+            self.c_attn(x).unflatten(-1, (3, self.n_head, -1)).permute(2, 0, 3, 1, 4)
         )
         if window is None:
             heads = F.scaled_dot_product_attention(

@@ -70,19 +70,20 @@ class _PackedInt8(nn.Module):
         """`weight` is int8 [N, K], `scale` float32 [N]."""
         super().__init__()
         self.packed = torch.ops.quantized.linear_prepack(_quantized(weight, scale), None)
-        self.bias = _plain_copy(bias)
+        self.bias = torch.zeros(()) if bias is None else bias.detach().clone()
+        self.least = torch.tensor(1e-30)  # a row of zeros is divided by it
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.flatten(0, -2)
-        step = torch.linalg.vector_norm(rows, torch.inf, -1, True).clamp_(min=1e-30).div_(_LEVELS)
+        largest = torch.linalg.vector_norm(rows, torch.inf, -1, True)
+        step = torch.add(self.least, largest, alpha=1 / _LEVELS)
         scaled = rows / step
         rest = (scaled - scaled.round()).mul_(2 * _LEVELS)
         both = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             torch.cat([scaled, rest]), 1.0, _LEVELS + 1, self.packed
         )
-        out = torch.add(both[: len(rows)], both[len(rows) :], alpha=0.5 / _LEVELS).mul_(step)
-        if self.bias is not None:
-            out += self.bias
+        high, low = both.chunk(2)
+        out = torch.addcmul(self.bias, high, step).addcmul_(low, step, value=0.5 / _LEVELS)
         return out.view(*x.shape[:-1], -1)
 
 

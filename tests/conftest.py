@@ -3,6 +3,7 @@
 import os
 import runpy
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,14 @@ def pytest_configure(config: pytest.Config) -> None:
     # threads that wait for each other sleep: on a busy machine spinning takes ten times as long
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     runpy.run_path(str(GUARD / "sitecustomize.py"))
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Tiny layers take longer to share out than to compute."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

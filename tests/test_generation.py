@@ -1,7 +1,6 @@
 """Ids in, ids out: the same text in any company, and what happens at the model's limit."""
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -16,17 +15,10 @@ from gpt2cli.model import GPT2
 from gpt2cli.presets import weights_folder
 from gpt2cli.sampling import Sampler, Sampling, generator
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 N = 16  # positions of the tiny model
 GREEDY = Sampling(temperature=0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small products are slower on several, and much slower on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

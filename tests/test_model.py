@@ -17,20 +17,13 @@ from gpt2cli.generation import Request, generate
 from gpt2cli.loader import load
 from gpt2cli.model import GPT2, Block, KVCache
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 FIXTURES = Path(__file__).parent / "fixtures"
 HUB_FOLDERS = sorted({path.parent for path in FIXTURES.glob("hub/*/*.safetensors")})
 OPENAI_FOLDERS = [FIXTURES / "openai-tf", FIXTURES / "openai-tf-finetuned"]
 
 IDS = [5, 17, 60, 0, 33, 8, 8, 41, 2, 59, 11, 26]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """Tiny layers take longer to share out than to compute."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

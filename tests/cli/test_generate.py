@@ -6,7 +6,6 @@ before, and token i is byte i.
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import checkpoints
@@ -24,18 +23,11 @@ from gpt2cli.sampling import Sampling
 from gpt2cli.tokenizer import load_tokenizer
 from gpt2cli.tokenizer.merges import spelled
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 END = 256  # <|endoftext|>, where the vocabulary has it
 N = 64  # positions
 GREEDY = ("-t", "0", "-n")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small products are slower on several, and much slower on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def script(folder: Path, text: bytes | list[int], rows: int = 257, **fields) -> str:
