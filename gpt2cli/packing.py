@@ -6,6 +6,7 @@ layer holds the same numbers. M is rows, K a layer's inputs, N its outputs.
 """
 
 import functools
+import threading
 import warnings
 
 import torch
@@ -19,6 +20,7 @@ __all__ = ["DTYPES", "dense", "row_exact"]
 _ROW_HINT = 16  # of the layouts oneDNN offers, one whose sums do not depend on the rows
 _MOST_ROWS = 64  # with more at once, some versions of oneDNN sum in another order
 _LARGEST_HALF = 65504.0
+_FILTERING = threading.Lock()
 _LEVELS = 63  # activations are 7 bits and a sign for FBGEMM: with more its sums of two overflow
 
 
@@ -31,7 +33,11 @@ def dense(dtype: str, weight: Tensor, bias: Tensor | None) -> nn.Module:
         return _int8(weight, bias)
     if dtype in ("float16", "bfloat16") and _largest(weight) <= _LARGEST_HALF:
         return _half(weight.to(getattr(torch, dtype)), bias)
-    return _PackedFloat32(weight, bias) if _works("float32") else _Plain(weight.clone(), None, bias)
+    return (
+        _PackedFloat32(weight, bias)
+        if _packs("float32", weight)
+        else _Plain(weight.clone(), None, bias)
+    )
 
 
 class _PackedFloat32(nn.Module):
@@ -112,7 +118,7 @@ class _Plain(nn.Module):
 
 def _half(weight: Tensor, bias: Tensor | None) -> nn.Module:
     # float16 holds every bfloat16 from 2^-17 to 65504 exactly, and smaller ones within 2^-25
-    if _works("float16"):
+    if _packs("float16", weight):
         return _PackedFloat16(weight.float(), _plain_copy(bias))
     return _Plain(weight.clone(), None, bias)
 
@@ -121,14 +127,14 @@ def _int8(weight: Tensor, bias: Tensor | None) -> nn.Module:
     low, high = torch.aminmax(weight, dim=0)
     scale = torch.maximum(high, -low).clamp_(min=1e-30).div_(127)
     whole = (weight / scale).round_().to(torch.int8)
-    if _works("int8"):
+    if _packs("int8", weight):
         return _PackedInt8(whole.T.contiguous(), scale, bias)
     return _Plain(whole, scale, bias)
 
 
 def _quantized(weight: Tensor, scale: Tensor) -> Tensor:
     """int8 [N, K] as the tensor that FBGEMM packs; torch says that it will go away one day."""
-    with warnings.catch_warnings():
+    with _FILTERING, warnings.catch_warnings():  # filters are one for all threads
         warnings.filterwarnings("ignore", ".*quantized tensor creation functions.*")
         zeros = torch.zeros(len(scale), dtype=torch.int64)
         return torch._make_per_channel_quantized_tensor(weight, scale.double(), zeros, 0)
@@ -142,6 +148,11 @@ def _largest(weight: Tensor) -> float:
 def _plain_copy(bias: Tensor | None) -> Tensor | None:
     """A bias of its own, so that the file it was mapped from can be let go."""
     return None if bias is None else bias.detach().clone()
+
+
+def _packs(kind: str, weight: Tensor) -> bool:
+    """Whether a weight can be packed: the kernels are the CPU's."""
+    return weight.device.type == "cpu" and _works(kind)
 
 
 @functools.cache

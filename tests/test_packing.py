@@ -99,6 +99,12 @@ def test_a_kernel_that_computes_something_else_is_not_used(monkeypatch):
     assert isinstance(packing.dense("int8", numbers(24, 72), None), packing._Plain)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_layer_on_another_device_is_plain(dtype):
+    layer = packing.dense(dtype, numbers(24, 72).to("meta"), None)
+    assert layer(numbers(3, 24).to("meta")).shape == (3, 72)
+
+
 @pytest.mark.parametrize("dtype", EXACT)
 def test_a_position_has_the_same_logits_in_any_chunks_and_beside_any_rows(austen, dtype):
     model = load(austen, dtype=dtype)
