@@ -1,4 +1,4 @@
-"""The released sizes, their names, and where the files that ship with the program lie."""
+"""The released sizes, their names, defaults, and where the files that ship with the program lie."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +7,7 @@ from .config import GPT2Config
 from .errors import GPT2Error
 
 EMBEDDED = "austen"
+DEFAULT_NEW_TOKENS = 100
 
 
 @dataclass(frozen=True)

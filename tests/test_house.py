@@ -38,6 +38,7 @@ LEVELS = (
     "sampling",
     "request",
     "lookup",
+    "prompting",
     "generation",
     "verification",
     "cli",

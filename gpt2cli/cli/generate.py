@@ -2,54 +2,24 @@
 
 from __future__ import annotations
 
-import math
-import secrets
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import GPT2Error
+from ..presets import DEFAULT_NEW_TOKENS
 from .opening import network, open_with_tokenizer
-from .options import computing, model_option, note, number, quiet_option
+from .options import computing, model_option, note, quiet_option
 from .text_input import STDIN, check_encoding, read_text
 from .timing import Clock
-from .writing import Style, write_json, write_text
+from .writing import Style, note_slide, write_json, write_text
+from .writing_options import check_keep, wishes, writing_options
 
 if TYPE_CHECKING:
-    from ..config import GPT2Config
-    from ..generation import Request, Step
-    from ..tokenizer import TextStream, Tokenizer
-
-DEFAULT_NEW_TOKENS = 100
-BIGGEST_SEED = 2**63 - 1
-MOST_SAMPLES = 100_000  # each holds its own numbers and text in memory
-
-
-def _logit_bias(
-    _ctx: click.Context, _param: click.Parameter, values: Sequence[str]
-) -> dict[int, float]:
-    bias: dict[int, float] = {}
-    for value in values:
-        token, _, amount = value.partition("=")
-        try:
-            bias[int(token)] = float(amount)
-        except ValueError:
-            raise click.BadParameter(f"{value!r} is not ID=BIAS, as in 50256=-inf.") from None
-        if int(token) < 0:
-            raise click.BadParameter(f"{value!r}: token ids are whole numbers from 0.")
-        if math.isnan(bias[int(token)]) or bias[int(token)] == math.inf:
-            raise click.BadParameter(f"{value!r}: a bias is a number or -inf.")
-    return bias
-
-
-def _stops(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
-    if "" in values:
-        raise click.BadParameter("an empty text would stop at once.")
-    return tuple(values)
+    from ..generation import Request
 
 
 @click.command("generate", short_help="Continue a text.")
@@ -70,105 +40,10 @@ def _stops(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) 
 )
 @click.option("--keep-newline", is_flag=True, help="Keep the final newline of a file or pipe.")
 @click.option("--unconditional", is_flag=True, help="No prompt: start from the start token.")
-@click.option(
-    "--special", is_flag=True, help="Let <|endoftext|> in a prompt be the token, and print it."
-)
-@click.option(
-    "-n",
-    "--max-new-tokens",
-    type=number(int, 0),
-    metavar="N",
-    help=f"Tokens to write at most.  [default: {DEFAULT_NEW_TOKENS}, or what fits]",
-)
-@click.option(
-    "-t",
-    "--temperature",
-    type=number(float, 0),
-    metavar="T",
-    default=1.0,
-    show_default=True,
-    help="Divides the logits; 0 takes the likeliest token.",
-)
-@click.option(
-    "-k",
-    "--top-k",
-    type=number(int, 0),
-    metavar="K",
-    help="Keep the K likeliest tokens.  [default: 0, all]",
-)
-@click.option(
-    "-p",
-    "--top-p",
-    type=number(float, 0, 1, above=True),
-    metavar="P",
-    help="Keep the likeliest tokens that together reach probability P.  [default: 1, all]",
-)
-@click.option(
-    "--min-p",
-    type=number(float, 0, 1),
-    metavar="P",
-    help="Keep tokens at least P times as likely as the likeliest.  [default: 0, all]",
-)
-@click.option(
-    "--repetition-penalty",
-    type=number(float, 1),
-    metavar="R",
-    help="Weaken tokens that occurred, as in CTRL.  [default: 1, not at all]",
-)
-@click.option(
-    "--logit-bias",
-    multiple=True,
-    metavar="ID=BIAS",
-    callback=_logit_bias,
-    help="Add a number, or -inf, to a token's logit (repeatable).",
-)
-@click.option(
-    "--stop",
-    multiple=True,
-    metavar="TEXT",
-    callback=_stops,
-    help="End before this text (repeatable).",
-)
-@click.option(
-    "--samples",
-    type=number(int, 1, MOST_SAMPLES),
-    metavar="N",
-    default=1,
-    show_default=True,
-    help="How many texts to write.",
-)
-@click.option(
-    "-s",
-    "--seed",
-    type=number(int, 0, BIGGEST_SEED),
-    metavar="SEED",
-    help="Same SEED, same text.  [default: drawn]",
-)
-@click.option("--ignore-eos", is_flag=True, help="Go on past the end-of-text token.")
-@click.option(
-    "--overflow",
-    type=click.Choice(["error", "stop", "slide"]),
-    default="error",
-    show_default=True,
-    help="When the text outgrows the model: refuse, end there, or drop the older half.",
-)
-@click.option(
-    "--keep",
-    type=number(int, 0),
-    metavar="N",
-    default=0,
-    show_default=True,
-    help="First tokens that --overflow slide never drops.",
-)
+@writing_options
 @click.option("--echo/--no-echo", default=True, help="Print the prompt before the text.")
 @click.option("-0", "--null", is_flag=True, help="End each text with NUL; no separator lines.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a sample, a line each.")
-@click.option(
-    "--logprobs",
-    type=number(int, 0),
-    metavar="N",
-    help="With --json: each token's log-probability and the N likeliest.",
-)
 @click.option(
     "--draft/--no-draft",
     default=True,
@@ -184,7 +59,6 @@ def command(
     encoding: str | None,
     keep_newline: bool,
     unconditional: bool,
-    special: bool,
     device: str,
     dtype: str,
     threads: int | None,
@@ -215,32 +89,31 @@ def command(
     if not unconditional:  # None: no prompt on a terminal, which starts from the start token too
         text = read_text(prompt, file, encoding=encoding, keep_newline=keep_newline) or ""
     checkpoint, vocabulary = open_with_tokenizer(model, quiet=quiet)
-    plan = _plan(text, special, checkpoint.config, vocabulary, quiet, options)
+    check_keep(options["keep"], checkpoint.config.n_positions)
     from ..generation import Meter, check, generate
+    from ..prompting import Prompter
 
-    check(plan.requests, checkpoint.config)
+    prompter = Prompter(checkpoint.config, vocabulary, wishes(options))
+    request = prompter.request(text)
+    for line in _notes(request, options):
+        note(line, quiet)
+    requests = [replace(request, sample=sample) for sample in range(options["samples"])]
+    streams = [prompter.stream() for _ in requests]
+    check(requests, checkpoint.config)
     gpt2 = network(checkpoint, device, threads, dtype)
     meter = Meter()
-    steps = generate(gpt2, plan.requests, drafts=draft, meter=meter)
-    steps = _note_slide(steps, quiet)
+    steps = note_slide(generate(gpt2, requests, drafts=draft, meter=meter), quiet)
     clock = Clock()
     if timing:
         steps = clock.watch(steps)
     if options["as_json"]:
-        write_json(steps, plan.streams, vocabulary, text, model, exact=gpt2.row_exact)
+        write_json(steps, streams, vocabulary, text, model, exact=gpt2.row_exact)
     else:
-        style = Style(len(plan.requests), text if options["echo"] else "", options["null"])
-        write_text(steps, plan.streams, style)
+        write_text(
+            steps, streams, Style(len(requests), text if options["echo"] else "", options["null"])
+        )
     if timing:
         click.echo(clock.report(meter, checkpoint.config, dtype), err=True)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """A request for each sample, and what turns its ids into text."""
-
-    requests: list[Request]
-    streams: list[TextStream]
 
 
 def _check_usage(
@@ -262,77 +135,11 @@ def _check_usage(
         raise click.UsageError("--null and --json exclude each other.")
 
 
-def _plan(
-    text: str,
-    special: bool,
-    config: GPT2Config,
-    vocabulary: Tokenizer,
-    quiet: bool,
-    options: dict[str, Any],
-) -> _Plan:
-    """A request and a text stream for each sample."""
-    from ..generation import Request
-    from ..sampling import Sampling
-    from ..tokenizer import TextStream
-
-    end_of_text = vocabulary.end_of_text
-    end_ids = config.eos_token_id or (() if end_of_text is None else (end_of_text,))
-    prompt = vocabulary.encode(text, special=special) if text else [_start_token(config, end_ids)]
+def _notes(request: Request, options: dict[str, Any]) -> Iterator[str]:
+    """What is worth knowing before the text is written."""
     if options["temperature"] > 2:
-        note(f"temperature {options['temperature']:g} makes nearly random text", quiet)
+        yield f"temperature {options['temperature']:g} makes nearly random text"
     if options["temperature"] == 0 and options["samples"] > 1:
-        note(f"the {options['samples']} samples will be equal, as temperature 0 draws none", quiet)
-    request = Request(
-        prompt=tuple(prompt),
-        max_new_tokens=_new_tokens(len(prompt), config.n_positions, quiet, options),
-        sampling=Sampling(
-            temperature=options["temperature"],
-            top_k=options["top_k"] or None,
-            top_p=options["top_p"],
-            min_p=options["min_p"],
-            repetition_penalty=options["repetition_penalty"],
-            logit_bias=options["logit_bias"],
-        ),
-        seed=secrets.randbelow(BIGGEST_SEED) if options["seed"] is None else options["seed"],
-        end_ids=frozenset() if options["ignore_eos"] else frozenset(end_ids),
-        never=tuple(vocabulary.unknown_ids(config.vocab_size)),
-        overflow=options["overflow"],
-        keep=options["keep"],
-        logprobs=options["logprobs"],
-    )
-    if not request.keep < config.n_positions / 2:
-        raise click.UsageError(f"--keep must be below half of the model's {config.n_positions}.")
-    samples = range(options["samples"])
-    return _Plan(
-        requests=[replace(request, sample=sample) for sample in samples],
-        streams=[TextStream(vocabulary, options["stop"], special) for _ in samples],
-    )
-
-
-def _start_token(config: GPT2Config, end_ids: Sequence[int]) -> int:
-    starts = [config.bos_token_id] if config.bos_token_id is not None else [*end_ids]
-    if starts and starts[0] < config.vocab_size:
-        return starts[0]
-    raise GPT2Error("this model has no start token for unconditional text; give a prompt")
-
-
-def _new_tokens(prompt: int, n_positions: int, quiet: bool, options: dict[str, Any]) -> int:
-    """-n, else the default or what fits."""
-    if options["max_new_tokens"] is not None:
-        return int(options["max_new_tokens"])
-    room = n_positions - prompt
-    if options["overflow"] == "slide" or room >= DEFAULT_NEW_TOKENS:
-        return DEFAULT_NEW_TOKENS
-    if room > 0:
-        note(f"{room} new tokens fit beside the prompt's {prompt}", quiet)
-    return max(room, 0)
-
-
-def _note_slide(steps: Iterator[Step], quiet: bool) -> Iterator[Step]:
-    """The same steps; the first slide is said on stderr."""
-    said = False
-    for step in steps:
-        if step.continuation.slid and not said:
-            said = True
-            note("the text outgrew the model: its older half is dropped as it goes on", quiet)
-        yield step
+        yield f"the {options['samples']} samples will be equal, as temperature 0 draws none"
+    if options["max_new_tokens"] is None and 0 < request.max_new_tokens < DEFAULT_NEW_TOKENS:
+        yield f"{request.max_new_tokens} new tokens fit beside the prompt's {len(request.prompt)}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .options import note
 from .output import emit, json_line
 
 if TYPE_CHECKING:
@@ -113,6 +114,16 @@ def write_json(
         while current in done:
             emit(done.pop(current))
             current += 1
+
+
+def note_slide(steps: Iterator[Step], quiet: bool) -> Iterator[Step]:
+    """The same steps; the first slide is said on stderr."""
+    said = False
+    for step in steps:
+        if step.continuation.slid and not said:
+            said = True
+            note("the text outgrew the model: its older half is dropped as it goes on", quiet)
+        yield step
 
 
 def _feed(step: Step, stream: TextStream) -> bytes:

@@ -1,0 +1,93 @@
+"""From a prompt, and what is wished of its text, to a request; where texts begin and end."""
+
+from dataclasses import dataclass, field
+
+from .config import GPT2Config
+from .errors import GPT2Error
+from .presets import DEFAULT_NEW_TOKENS
+from .request import Overflow, Request
+from .sampling import Sampling
+from .tokenizer import TextStream, Tokenizer
+
+
+def end_ids(config: GPT2Config, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The ids that end a text: the config's, else ``<|endoftext|>``, else none."""
+    end_of_text = tokenizer.end_of_text
+    return config.eos_token_id or (() if end_of_text is None else (end_of_text,))
+
+
+def start_token(config: GPT2Config, tokenizer: Tokenizer) -> int:
+    """The id that a text without a prompt starts from: the config's, else the first that ends one.
+
+    Raises GPT2Error when the model has neither.
+    """
+    ends = end_ids(config, tokenizer)
+    starts = [*ends] if config.bos_token_id is None else [config.bos_token_id]
+    if starts and starts[0] < config.vocab_size:
+        return starts[0]
+    raise GPT2Error("this model has no start token for unconditional text; give a prompt")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is wished of every text of a run; `request.Request` says what most of it is.
+
+    `max_new_tokens` None is `presets.DEFAULT_NEW_TOKENS`, or what fits. `stops` are texts that end
+    a text and are no part of it. `special` lets special tokens in a prompt be those tokens, and
+    come out as text; `ignore_eos` goes on past the end of text.
+    """
+
+    max_new_tokens: int | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+    seed: int = 0
+    stops: tuple[str, ...] = ()
+    special: bool = False
+    ignore_eos: bool = False
+    overflow: Overflow = "error"
+    keep: int = 0
+    logprobs: int | None = None
+
+
+class Prompter:
+    """Makes requests, and streams for their texts, of prompts to one model."""
+
+    def __init__(self, config: GPT2Config, tokenizer: Tokenizer, wishes: Wishes) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+        self.wishes = wishes
+        ends = () if wishes.ignore_eos else end_ids(config, tokenizer)
+        self._end_ids = frozenset(ends)
+        self._never = tuple(tokenizer.unknown_ids(config.vocab_size))
+
+    def request(self, prompt: str, sample: int = 0) -> Request:
+        """What is asked for text number `sample` of a prompt; "" starts from the start token.
+
+        Raises what `Tokenizer.encode` and `start_token` raise.
+        """
+        wishes = self.wishes
+        ids = self.tokenizer.encode(prompt, special=wishes.special) if prompt else []
+        ids = ids or [start_token(self.config, self.tokenizer)]
+        return Request(
+            prompt=tuple(ids),
+            max_new_tokens=self._new_tokens(len(ids)),
+            sampling=wishes.sampling,
+            seed=wishes.seed,
+            sample=sample,
+            end_ids=self._end_ids,
+            never=self._never,
+            overflow=wishes.overflow,
+            keep=wishes.keep,
+            logprobs=wishes.logprobs,
+        )
+
+    def stream(self) -> TextStream:
+        """What turns the ids of one text into text."""
+        return TextStream(self.tokenizer, self.wishes.stops, self.wishes.special)
+
+    def _new_tokens(self, prompt: int) -> int:
+        """As many as are wished, else the default or what fits."""
+        if self.wishes.max_new_tokens is not None:
+            return self.wishes.max_new_tokens
+        if self.wishes.overflow == "slide":
+            return DEFAULT_NEW_TOKENS
+        return max(0, min(DEFAULT_NEW_TOKENS, self.config.n_positions - prompt))
