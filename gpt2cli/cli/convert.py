@@ -113,7 +113,7 @@ def command(
     tensors = checkpoint.matched.tensors
     size = written_bytes(tensors, dtype)
     target.check_room(size)
-    with new_files(target.folder) as new, _bar(size, quiet) as advance:
+    with new_files(target.folder, target.outdated) as new, _bar(size, quiet) as advance:
         for name, data in files.items():
             (new / name).write_bytes(data)
         if form == "nanogpt":
@@ -122,8 +122,6 @@ def command(
         else:
             _write_configs(new, checkpoint, place, dtype)
             write_safetensors(new, tensors, dtype, shard_size, advance)
-        written = {path.name for path in new.iterdir()}
-    target.drop_others(written)
     note(f"wrote {dest}: {len(tensors)} tensors, {size:,} bytes of weights", quiet)
 
 
@@ -164,15 +162,15 @@ class _Target:
                 "room, or give another DEST"
             )
 
-    def drop_others(self, written: set[str]) -> None:
-        """Remove what a replaced checkpoint left here and the new one does not have.
+    def outdated(self, written: set[str]) -> set[str]:
+        """What a replaced checkpoint has here and the new one, whose files are `written`, has not.
 
         Old shards would be read before a new index, an old tokenizer beside a new one.
         """
-        if not self.file:
-            for name in set(self._there()) - written:
-                if name not in NAMES or NAMES & written:
-                    (self.folder / name).unlink(missing_ok=True)
+        if self.file:
+            return set()
+        old = set(self._there()) - written
+        return {name for name in old if name not in NAMES or NAMES & written}
 
     def _there(self) -> list[str]:
         """The files here that a checkpoint of this form is made of."""
