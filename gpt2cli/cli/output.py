@@ -1,6 +1,7 @@
 """Standard output: bytes go out at once, text as UTF-8 whatever the locale."""
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 
@@ -23,3 +24,17 @@ def json_line(value: object) -> bytes:
     """One line of JSON in UTF-8; a lone surrogate, as in a path that is no UTF-8, is escaped."""
     line = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return line.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def literal(token: bytes) -> str:
+    """The token as a Python literal: a string where its bytes are whole characters."""
+    try:
+        return repr(token.decode())
+    except UnicodeDecodeError:
+        return repr(token)
+
+
+def in_colour() -> bool:
+    """Whether stdout is a terminal that shows colours, and its user has not said NO_COLOR."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not plain

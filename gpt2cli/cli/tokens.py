@@ -14,9 +14,11 @@ from ..config import parse_config, read_json
 from ..errors import GPT2Error
 from ..hub import parse_model, tokenizer_place
 from ..tokenizer import Tokenizer, has_tokenizer, load_tokenizer
-from .options import chosen_heads, heads_option, model_option
-from .output import emit
+from .options import chosen_heads, heads_option, model_option, note, shows_progress
+from .output import emit, literal
 from .text_input import STDIN, read_bytes
+
+_LONG = 20_000_000  # bytes that take more than a few seconds
 
 
 @click.command("tokens", short_help="Text to token ids, and back.")
@@ -72,11 +74,13 @@ def command(
         ids = _parse_ids(data, typed=bool(words) and words != (STDIN,))
         return emit(_decoded(ids, model))
     tokenizer = _tokenizer(model)
+    if len(data) >= _LONG and shows_progress():
+        note(f"{len(data):,} bytes; that takes a while")
     ids = tokenizer.encode_bytes(data, special=special)
     if count:
         return emit(f"{len(ids)}\n".encode())
     if pieces:
-        return emit("".join(f"{i}\t{_literal(tokenizer.token_bytes(i))}\n" for i in ids).encode())
+        return emit("".join(f"{i}\t{literal(tokenizer.token_bytes(i))}\n" for i in ids).encode())
     if as_json:
         texts = [tokenizer.decode([token_id]) for token_id in ids]
         line = json.dumps({"ids": ids, "pieces": texts, "count": len(ids)}, ensure_ascii=False)
@@ -127,11 +131,3 @@ def _parse_ids(data: bytes, typed: bool) -> list[int]:
             message = f"{word[:40]!r} is not a token id; ids are whole numbers"
             raise click.UsageError(message + ".") if typed else GPT2Error(message)
     return [int(word) for word in words if word]
-
-
-def _literal(token: bytes) -> str:
-    """The token as a Python literal: a string where its bytes are whole characters."""
-    try:
-        return repr(token.decode())
-    except UnicodeDecodeError:
-        return repr(token)

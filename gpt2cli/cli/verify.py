@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from .. import __version__
+from ..checkpoint.single_file import check_writable
 from ..naming import parse_model
+from .completion import MODEL
 from .opening import network, open_weights
 from .options import chosen_model, computing, model_argument, number, quiet_option
 from .output import emit, emit_lines, json_line
@@ -41,6 +43,7 @@ def _recording(_ctx: click.Context, _param: click.Parameter, name: str | None) -
 )
 @click.option(
     "--against",
+    type=MODEL,
     metavar="MODEL",
     help="Another model to compare with, run in float32, or transformers.",
 )
@@ -188,10 +191,10 @@ class _Task:
 
     def run(self) -> Report:
         """Refuse what can be before anything is fetched, then verify, and record if asked to."""
-        from ..verification import against, live, reference
+        from ..verification import against, live
 
         if self.record is not None:
-            reference.check_writable(self.record)
+            check_writable(self.record)
         if self.against == live.NAME:
             live.require_transformers()
         file = None if self.reference is None else _read(self.reference)

@@ -2,8 +2,6 @@
 
 import codecs
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from ..checkpoint.single_file import write_whole
 from ..config import read_json
 from ..errors import GPT2Error
 
@@ -61,14 +60,7 @@ class Reference:
 
         JSON holds ids and logits alone. A link stays, and the file that it leads to is replaced.
         """
-        target = path.resolve()
-        try:
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".recording-") as folder:
-                whole = Path(folder) / "reference"
-                whole.write_bytes(self._json() if is_json(path) else self._safetensors())
-                whole.replace(target)
-        except OSError as error:
-            raise GPT2Error(f"cannot write {path}: {error.strerror or error}") from error
+        write_whole(path, self._json() if is_json(path) else self._safetensors())
 
     def _json(self) -> bytes:
         ids, logits = self.input_ids.tolist(), self.logits.tolist()
@@ -86,28 +78,6 @@ def is_json(path: Path) -> bool:
     return path.name.lower().endswith(".json")
 
 
-def check_writable(path: Path) -> None:
-    """Raise GPT2Error when `path` cannot become a file: before there is anything to write."""
-    try:
-        reason = _unwritable(path.resolve())
-    except (OSError, RuntimeError) as error:  # RuntimeError: before Python 3.13, links in a circle
-        reason = getattr(error, "strerror", None) or str(error)
-    if reason:
-        raise GPT2Error(f"cannot write {path}: {reason}; name another file")
-
-
-def _unwritable(target: Path) -> str:
-    """Why the file that `target` would be cannot be put in place; nothing when it can."""
-    if target.is_dir():
-        return "it is a folder"
-    if target.is_symlink() or (target.exists() and not target.is_file()):
-        return "it is no regular file"
-    if not target.parent.is_dir():
-        return f"there is no folder {target.parent}"
-    writable = os.access(target.parent, os.W_OK)
-    return "" if writable else f"no permission to write in {target.parent}"
-
-
 def _from_json(path: Path) -> Reference:
     data = read_json(path)
     for name in ("input_ids", "logits"):
@@ -123,7 +93,7 @@ def _from_json(path: Path) -> Reference:
 def _tensor(values: object, name: str, path: Path) -> Tensor:
     try:
         return torch.tensor(values)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise GPT2Error(f"{path}: {name} is no block of numbers with even rows") from error
 
 
