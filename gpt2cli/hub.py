@@ -40,8 +40,8 @@ HEAD_BYTES = 2**17  # asked for at once; gpt2-xl's header takes less
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What a command needs of a repository, besides its config."""
+class Wanted:
+    """What is needed of a repository, besides its config."""
 
     weights: bool
     tokenizer: bool
@@ -58,7 +58,7 @@ def fetch(model: Model, *, tokenizer: bool = True, progress: bool = True) -> Pat
     """
     if model.repository is None:
         return _local(model)
-    wanted = _Wanted(weights=True, tokenizer=tokenizer and model.preset is None)
+    wanted = Wanted(weights=True, tokenizer=tokenizer and model.preset is None)
     return _fetch(model.repository, model.revision, wanted, progress)
 
 
@@ -71,7 +71,7 @@ def tokenizer_place(model: Model) -> Path | None:
         return _local(model)
     if model.preset is not None:
         return None
-    wanted = _Wanted(weights=False, tokenizer=True)
+    wanted = Wanted(weights=False, tokenizer=True)
     return _fetch(model.repository, model.revision, wanted, progress=False)
 
 
@@ -84,7 +84,9 @@ def open_remote(model: Model) -> Checkpoint:
     if model.repository is None:
         return Checkpoint.open(_local(model))
     with hub_client(model.repository, model.revision) as api:
-        cached = _cached(model.repository, model.revision, _Wanted(weights=True, tokenizer=False))
+        cached = cached_folder(
+            model.repository, model.revision, Wanted(weights=True, tokenizer=False)
+        )
         if cached is not None:
             return Checkpoint.open(cached)
         commit = Commit.resolve(api, model.repository, model.revision)
@@ -102,45 +104,64 @@ def _local(model: Model) -> Path:
     return model.path
 
 
-def _fetch(repository: str, revision: str | None, wanted: _Wanted, progress: bool) -> Path:
+def _fetch(repository: str, revision: str | None, wanted: Wanted, progress: bool) -> Path:
     """The client's folder with everything wanted in it, by way of the network if need be."""
     with hub_client(repository, revision) as api:
-        if (cached := _cached(repository, revision, wanted)) is not None:
+        if (cached := cached_folder(repository, revision, wanted)) is not None:
             return cached
         commit = Commit.resolve(api, repository, revision)
-        folder = _config(commit).parent
-        weights = _weights(commit) if wanted.weights else []
-        small = [GENERATION_CONFIG] if wanted.weights else []
-        small += [*ABOUT_TOKENIZER, *TOKENIZER] if wanted.tokenizer else []
-        for name in small:
-            if name in commit.sizes:
-                commit.get(name)
-        for name in weights:
-            commit.get(name, bar=progress)
-        if wanted.tokenizer and not _has_tokenizer(repository, revision, folder):
-            commit.note_absent(name for name in TOKENIZER if name not in commit.sizes)
-        commit.note_revision(revision, CONFIG)
+        for name, large in needed(commit, wanted).items():
+            folder = commit.get(name, bar=progress and large).parent
+        settle(commit, revision, wanted, folder)
     return folder
 
 
-def _cached(repository: str, revision: str | None, wanted: _Wanted) -> Path | None:
+def needed(commit: Commit, wanted: Wanted) -> dict[str, bool]:
+    """The names of the files wanted, the small ones first, and whether each is of weights.
+
+    The config, and the index of shards if there is one, are fetched to know it. Raises GPT2Error
+    for a repository that holds no GPT-2 or no weights that are read here.
+    """
+    _config(commit)
+    weights = _weights(commit) if wanted.weights else []
+    small = [GENERATION_CONFIG] if wanted.weights else []
+    small += [*ABOUT_TOKENIZER, *TOKENIZER] if wanted.tokenizer else []
+    here = [name for name in small if name in commit.sizes]
+    return dict.fromkeys([CONFIG, *here], False) | dict.fromkeys(weights, True)
+
+
+def settle(commit: Commit, revision: str | None, wanted: Wanted, folder: Path) -> None:
+    """Have the cache note that `revision` is `commit`: everything wanted is in `folder`."""
+    if wanted.tokenizer and not _has_tokenizer(commit.repository, revision, folder):
+        commit.note_absent(name for name in TOKENIZER if name not in commit.sizes)
+    commit.note_revision(revision, CONFIG)
+
+
+def cached_folder(repository: str, revision: str | None, wanted: Wanted) -> Path | None:
     """The client's folder for this revision if it holds everything wanted; asks no network."""
     config, _ = _look_up(repository, revision, CONFIG)
     if config is None:
         return None
-    if wanted.weights and not _has_weights(config.parent):
+    if wanted.weights and not has_weights(config.parent):
         return None
     if wanted.tokenizer and not _has_tokenizer(repository, revision, config.parent):
         return None
     return config.parent
 
 
-def _has_weights(folder: Path) -> bool:
+def has_weights(folder: Path) -> bool:
     """Whether the file that holds the weights is there, or every shard of the index."""
-    taken = next((folder / name for name in WEIGHTS if (folder / name).exists()), None)
-    if taken is None or not taken.name.endswith(INDEX):
-        return taken is not None
-    return all((folder / shard).exists() for shard in set(read_index(taken).values()))
+    names = weight_files(folder)
+    return bool(names) and all((folder / name).exists() for name in names)
+
+
+def weight_files(folder: Path) -> list[str]:
+    """The file in `folder` that holds the weights, or the index and each of its shards; or none."""
+    taken = next((name for name in WEIGHTS if (folder / name).exists()), None)
+    if taken is None:
+        return []
+    shards = read_index(folder / taken).values() if taken.endswith(INDEX) else ()
+    return [taken, *sorted(set(shards))]
 
 
 def _has_tokenizer(repository: str, revision: str | None, folder: Path) -> bool:

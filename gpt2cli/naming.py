@@ -55,6 +55,11 @@ def parse_model(text: str) -> Model:
     return Model(text, repository=name, revision=_revision(text, revision) if at else None)
 
 
+def names() -> list[str]:
+    """Every name that is known without asking the Hub."""
+    return [EMBEDDED, *PRESETS, *ALIASES]
+
+
 def _checkpoint(path: Path) -> Path:
     """`path`, unless it is one of the small files beside a checkpoint."""
     if path.name.endswith(".json") and not path.name.endswith(".index.json") and path.is_file():
@@ -71,11 +76,10 @@ def _is_path(text: str, name: str) -> bool:
 
 def _advice(name: str) -> str:
     """What may have been meant by a name that nothing has."""
-    names = [EMBEDDED, *PRESETS, *ALIASES]
-    alike = {known.lower(): known for known in names}
+    alike = {known.lower(): known for known in names()}
     if close := difflib.get_close_matches(name.lower(), alike, n=1, cutoff=0.7):
         return f"did you mean {alike[close[0]]}?"
-    return f"known names are {', '.join(names)}, and a repository is owner/name"
+    return f"known names are {', '.join(names())}, and a repository is owner/name"
 
 
 def _known(text: str, name: str, revision: str | None) -> Model:

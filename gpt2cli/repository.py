@@ -13,11 +13,11 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .errors import GPT2Error
 
@@ -29,6 +29,8 @@ CLIENT = "gpt2cli"  # what requests say of who sends them
 TIMEOUT = 10.0  # seconds without an answer, as the client waits for a file's ETag
 ATTEMPTS = 3  # to fetch a file, beyond what the client tries on its own
 
+Advance = Callable[[int], object]  # told how many more bytes are done; fewer, if negative
+
 # Environment variables that the client reads when it is imported, unless the user set them. Xet
 # transfers in threads of its own, where over HTTP a lost connection is taken up again and Ctrl-C
 # ends the run at once; and telemetry is a request more, for a list of other programs' names.
@@ -37,15 +39,17 @@ DEFAULTS = ("HF_HUB_DISABLE_XET", "HF_HUB_DISABLE_TELEMETRY")
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit: the sizes of its files in bytes, and how they come into the cache.
+    """One commit: the sizes of its files in bytes, their hashes, and how they come into the cache.
 
-    Use it inside `hub_client`, which turns what can fail here into a GPT2Error.
+    A hash is the SHA-256 of a large file, git's SHA-1 of a small one. Use it inside `hub_client`,
+    which turns what can fail here into a GPT2Error.
     """
 
     api: HfApi
     repository: str
     sha: str
     sizes: dict[str, int]
+    hashes: dict[str, str]
 
     @classmethod
     def resolve(cls, api: HfApi, repository: str, revision: str | None) -> Commit:
@@ -57,13 +61,15 @@ class Commit:
             if sha is None:
                 raise KeyError("sha")
             tree = api.list_repo_tree(repository, revision=sha, recursive=True)
-            sizes = {file.path: file.size for file in tree if isinstance(file, RepoFile)}
+            files = [file for file in tree if isinstance(file, RepoFile)]
+            sizes = {file.path: file.size for file in files}
+            hashes = {file.path: file.lfs.sha256 if file.lfs else file.blob_id for file in files}
         except (ValueError, KeyError, TypeError) as error:
             raise GPT2Error(
                 f"{api.endpoint} does not answer as the Hub does ({_line(error)}); check "
                 "HF_ENDPOINT, and whether the network asks for a login"
             ) from error
-        return cls(api, repository, sha, sizes)
+        return cls(api, repository, sha, sizes, hashes)
 
     def get(self, name: str, *, bar: bool = False) -> Path:
         """Where a file lies in the cache, fetched unless it is there, and checked in any case.
@@ -75,6 +81,24 @@ class Commit:
             path = self._fetch(name, ATTEMPTS)
         self._check(name, path)
         return path
+
+    def fetch(self, name: str, advance: Advance, into: Path | None = None) -> Path:
+        """Where a file lies in the cache, fetched unless it is there; or fetched into a folder.
+
+        It is not checked. `advance` is told how much has come. Beside a file in `into` the client
+        leaves a folder ``.cache``.
+        """
+        asked = {"tqdm_class": _counter(advance)}
+        place = {} if into is None else {"local_dir": into, "force_download": True}
+        with _bars(False):
+            return self._fetch(name, ATTEMPTS, **asked, **place)
+
+    def cached(self, name: str) -> Path | None:
+        """Where the cache has a file, if it does."""
+        from huggingface_hub import try_to_load_from_cache
+
+        found = try_to_load_from_cache(self.repository, name, revision=self.sha)
+        return Path(found) if isinstance(found, str) else None
 
     def read(self, name: str, start: int, stop: int) -> bytes:
         """Bytes `start` to `stop` of a file, by one range request; nothing is kept.
@@ -117,31 +141,35 @@ class Commit:
         if revision != self.sha:
             self.api.hf_hub_download(self.repository, name, revision=revision or "main")
 
-    def _fetch(self, name: str, attempts: int) -> Path:
+    def _fetch(self, name: str, attempts: int, **asked: Any) -> Path:
         """The client resumes after most broken connections; after a reset one it gives up."""
         from huggingface_hub.errors import HfHubHTTPError
 
         try:
-            return Path(self.api.hf_hub_download(self.repository, name, revision=self.sha))
-        except _transport_error() as error:
+            found = self.api.hf_hub_download(self.repository, name, revision=self.sha, **asked)
+        except transport_error() as error:
             if isinstance(error, HfHubHTTPError) or attempts == 1:
                 raise
+        else:
+            _sweep(Path(found))
+            return Path(found)
         time.sleep(1)
-        return self._fetch(name, attempts - 1)
+        return self._fetch(name, attempts - 1, **asked)
 
     def _check(self, name: str, path: Path) -> None:
         """Compare a file with its ETag: the SHA-256 of a large file, git's SHA-1 of a small one."""
         blob = path.parent / path.readlink() if path.is_symlink() else None
         etag = self._etag(name) if blob is None else blob.name
-        if (found := _hash_like(etag, path)) != etag:
-            for damaged in (path.resolve(), path, blob or path):
-                damaged.unlink(missing_ok=True)
-            raise GPT2Error(
-                f"{self.repository}/{name} arrived damaged and was removed: its hash is {found}, "
-                f"not {etag}; run the command again"
-            )
-        if blob is not None:
-            _sweep(blob)
+        if (found := hash_like(etag, path)) != etag:
+            raise self.damaged(name, path, found, etag)
+
+    def damaged(self, name: str, path: Path, found: str, expected: str) -> GPT2Error:
+        """The error of a file that came with another hash; what came is removed."""
+        discard(path)
+        return GPT2Error(
+            f"{self.repository}/{name} arrived damaged and was removed: its hash is {found}, "
+            f"not {expected}; run the command again"
+        )
 
     def _etag(self, name: str) -> str:
         """Asked of the Hub where the cache has no links; links lead to a file named by it."""
@@ -155,7 +183,7 @@ class Commit:
         return hf_hub_url(self.repository, name, revision=self.sha, endpoint=self.api.endpoint)
 
 
-def _hash_like(etag: str, path: Path) -> str:
+def hash_like(etag: str, path: Path) -> str:
     """The hash of a file that an ETag of this form gives; the ETag itself if it gives none."""
     if len(etag) == 64:
         with path.open("rb") as file:
@@ -168,13 +196,73 @@ def _hash_like(etag: str, path: Path) -> str:
     return etag if etag in hashes else hashes[-1]
 
 
-def _sweep(blob: Path) -> None:
-    """Remove what a killed run left of a file that is whole now.
+def discard(path: Path) -> None:
+    """Remove a file of the cache: what it is called, and what that leads to."""
+    link = [path.parent / path.readlink()] if path.is_symlink() else []
+    for each in (path.resolve(), path, *link):
+        each.unlink(missing_ok=True)
+
+
+def _counter(advance: Advance) -> type:
+    """What the client takes for a class of progress bars: it passes on how many bytes came.
+
+    Those of an attempt that failed are taken back.
+    """
+
+    class Counter:
+        def __init__(self, **_: object) -> None:
+            self.done = 0
+
+        def __enter__(self) -> Counter:
+            return self
+
+        def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+            if kind is not None:
+                self.update(-self.done)
+
+        def update(self, number: int) -> None:
+            self.done += number
+            advance(number)
+
+        def close(self) -> None:
+            pass
+
+    return Counter
+
+
+def _sweep(path: Path) -> None:
+    """Remove what killed runs left in the cache of a file that has all come now.
 
     Nobody writes there: the client fetches a file under a lock, and not when it is there already.
     """
+    if not path.is_symlink():
+        return
+    blob = path.parent / path.readlink()
     for part in blob.parent.glob(glob.escape(blob.name) + "*.incomplete"):
         part.unlink(missing_ok=True)
+
+
+def cache_folder() -> Path:
+    """Where the client's cache lies, or would."""
+    _settle_defaults()
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def _settle_defaults() -> None:
+    """Before the client is imported for the first time."""
+    for name in DEFAULTS:
+        os.environ.setdefault(name, "1")
+
+
+def out_of_reach(error: BaseException) -> bool:
+    """Whether an error of the client says that the Hub cannot be asked, and not what it answers."""
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    if isinstance(error, HfHubHTTPError):
+        return False
+    return isinstance(error, (OfflineModeIsEnabled, transport_error()))
 
 
 @contextmanager
@@ -183,8 +271,7 @@ def hub_client(repository: str, revision: str | None) -> Iterator[HfApi]:
 
     A disk that is too full is an error before the download, where the client only warns.
     """
-    for name in DEFAULTS:
-        os.environ.setdefault(name, "1")
+    _settle_defaults()
     from huggingface_hub import HfApi
     from huggingface_hub.utils import logging as hub_logging
 
@@ -194,7 +281,7 @@ def hub_client(repository: str, revision: str | None) -> Iterator[HfApi]:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="Not enough free disk space")
             yield HfApi(library_name=CLIENT)
-    except (OSError, UserWarning, _transport_error()) as error:
+    except (OSError, UserWarning, transport_error()) as error:
         raise GPT2Error(_explain(error, repository, revision)) from error
     finally:
         hub_logging.set_verbosity(verbosity)
@@ -220,7 +307,7 @@ def _bars(show: bool) -> Iterator[None]:
         enable_progress_bars(group)
 
 
-def _transport_error() -> type[Exception]:
+def transport_error() -> type[Exception]:
     """The base of what the HTTP client raises: httpx's or, since huggingface_hub 2, httpx2's."""
     from huggingface_hub.errors import HfHubHTTPError
 

@@ -6,9 +6,18 @@ import re
 import socket
 import struct
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+import huggingface_hub
+import pytest
+from huggingface_hub import constants
+
+from gpt2cli.repository import DEFAULTS
 
 LARGE = (".safetensors", ".bin", ".h5")  # kept apart from git, as the Hub does with large files
 
@@ -143,8 +152,10 @@ class _Handler(BaseHTTPRequestHandler):
         folders = {name.rsplit("/", 1)[0] for name in repository.files if "/" in name}
         tree = [{"type": "directory", "oid": "0" * 40, "size": 0, "path": f} for f in folders]
         for name, content in repository.files.items():
-            entry = {"type": "file", "oid": "0" * 40, "size": len(content), "path": name}
-            if name.endswith(LARGE):
+            oid = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+            entry = {"type": "file", "oid": oid, "size": len(content), "path": name}
+            if name.endswith(LARGE):  # in git there is a pointer, with a hash of its own
+                entry["oid"] = "0" * 40
                 oid = hashlib.sha256(content).hexdigest()
                 entry["lfs"] = {"oid": oid, "size": len(content), "pointerSize": 134}
             tree.append(entry)
@@ -228,3 +239,22 @@ class _Handler(BaseHTTPRequestHandler):
             off = struct.pack("ii", 1, 0)
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, off)
             self.connection.close()
+
+
+@contextmanager
+def served(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[HubServer]:
+    """A Hub without repositories, and a client with this cache that knows it."""
+    with HubServer() as server:
+        for name, value in {
+            "ENDPOINT": server.url,
+            "HUGGINGFACE_CO_URL_TEMPLATE": server.url + "/{repo_id}/resolve/{revision}/{filename}",
+            "HF_HUB_CACHE": str(cache),
+            "HF_TOKEN_PATH": str(cache.parent / "token"),
+            "HF_HUB_OFFLINE": False,
+            **dict.fromkeys(DEFAULTS, True),
+        }.items():
+            monkeypatch.setattr(constants, name, value)
+        for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_DISABLE_PROGRESS_BARS"):
+            monkeypatch.delenv(name, raising=False)
+        yield server
+        huggingface_hub.close_session()

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
-from hub_server import HubServer, Repository
+from hub_server import Repository, served
 from huggingface_hub import constants
 
 from gpt2cli import hub as module
@@ -57,25 +57,13 @@ def files_of(fixture):
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     """A Hub with the repository owner/name, and a client with an empty cache that knows it."""
-    with HubServer() as server:
-        for name, value in {
-            "ENDPOINT": server.url,
-            "HUGGINGFACE_CO_URL_TEMPLATE": server.url + "/{repo_id}/resolve/{revision}/{filename}",
-            "HF_HUB_CACHE": str(tmp_path / "cache"),
-            "HF_TOKEN_PATH": str(tmp_path / "token"),
-            "HF_HUB_OFFLINE": False,
-            **dict.fromkeys(network.DEFAULTS, True),
-        }.items():
-            monkeypatch.setattr(constants, name, value)
-        for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_DISABLE_PROGRESS_BARS"):
-            monkeypatch.delenv(name, raising=False)
+    with served(monkeypatch, tmp_path / "cache") as server:
         generation = {"generation_config.json": b'{"eos_token_id": 5}'}
         files = files_of("hub-released") | generation | TOKENIZER | NOT_NEEDED
         server.repositories["owner/name"] = Repository(files)
         server.main = server.repositories["owner/name"]
         server.cache = tmp_path / "cache"
         yield server
-        huggingface_hub.close_session()
 
 
 @pytest.fixture

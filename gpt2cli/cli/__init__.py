@@ -1,23 +1,34 @@
 """The command line: a file a command, and the one seam where errors become lines and exit codes."""
 
-import difflib
-import importlib
-import itertools
-import os
-import shlex
-import signal
 import sys
-import traceback
-from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
-import click
+try:
+    import difflib
+    import importlib
+    import itertools
+    import os
+    import shlex
+    import signal
+    import traceback
+    from pathlib import Path
+    from types import FrameType
+    from typing import NoReturn
 
-from .. import __version__
-from ..errors import GPT2Error
+    import click
 
-COMMANDS = ("generate", "params", "verify", "tokens", "convert")
+    from .. import __version__
+    from ..errors import GPT2Error
+except KeyboardInterrupt:  # there is no seam yet
+    sys.exit(130)
+
+# As --help shows them.
+GROUPS = {
+    "Text": ("generate", "score"),
+    "Numbers": ("params", "verify", "tokens"),
+    "Files": ("download", "models", "convert"),
+    "Shell": ("completion",),
+}
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
 
 class _Lazy(click.Group):
@@ -35,9 +46,22 @@ class _Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
+        unknown = args[0] not in COMMANDS and not args[0].startswith("-")
+        if unknown and not ctx.resilient_parsing:  # as it is when the shell completes
             ctx.fail(f"There is no command {args[0]!r}; {_meant(args)}")
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, COMMANDS))
+        for title, names in GROUPS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            lines = [
+                (f"{name:<{width}}", command.get_short_help_str(formatter.width - width))
+                for name, command in commands
+                if command is not None
+            ]
+            with formatter.section(title):
+                formatter.write_dl(lines)
 
 
 def _meant(args: list[str]) -> str:
@@ -54,11 +78,13 @@ def group() -> None:
     """GPT-2 on the command line: generate text, count parameters, verify the numbers.
 
     \b
-    gpt2 generate -m austen "My dear Mr. Bennet,"    text, with no network
-    gpt2 params gpt2-xl                              a count by component
-    gpt2 verify ./model --reference logits.json      logits against a reference
-    gpt2 tokens "Hello, world"                       text to token ids
-    gpt2 convert out/ckpt.pt ./model                 a checkpoint in another form
+    gpt2 generate -m austen "My dear"      text, with no network
+    gpt2 score -m austen -f letter.txt     how likely a text is
+    gpt2 params gpt2-xl                    a count by component
+    gpt2 verify ./model                    what it computes
+    gpt2 tokens "Hello, world"             text to token ids
+    gpt2 download gpt2 --to ./gpt2         files, checked
+    gpt2 convert out/ckpt.pt ./model       in another form
 
     MODEL is a name (austen, gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2), a folder or
     file, or owner/name[@revision] on the Hugging Face Hub. The default is gpt2, or what the
@@ -109,6 +135,10 @@ def _run() -> int:
 
 def _invoke() -> int:
     """The command's exit code. Not by way of click's `main`, which ends a closed pipe with 1."""
+    from .completion import complete
+
+    if (answered := complete(group)) is not None:
+        return answered
     try:
         with group.make_context("gpt2", sys.argv[1:]) as context:
             try:

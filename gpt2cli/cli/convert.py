@@ -29,8 +29,9 @@ from ..errors import GPT2Error, listing
 from ..hub import CONFIG, GENERATION_CONFIG, parse_model
 from ..tokenizer import load_tokenizer, tokenizer_files
 from ..tokenizer.saving import NAMES
+from .completion import MODEL
 from .opening import open_weights
-from .options import heads_option, note, quiet_option
+from .options import heads_option, note, quiet_option, shows_progress
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -51,7 +52,7 @@ def _bytes(_ctx: click.Context, _param: click.Parameter, text: str | None) -> in
 
 
 @click.command("convert", short_help="Rewrite a checkpoint in another form.")
-@click.argument("source")
+@click.argument("source", type=MODEL)
 @click.argument("dest", type=click.Path(path_type=Path))
 @click.option(
     "--format",
@@ -232,6 +233,6 @@ def _with_ends(config: GPT2Config, place: Path | None) -> GPT2Config:
 @contextmanager
 def _bar(size: int, quiet: bool) -> Iterator[Advance]:
     """A progress bar of bytes on stderr, if that is a terminal."""
-    hidden = quiet or not sys.stderr.isatty()
+    hidden = not shows_progress(quiet)
     with click.progressbar(length=size, label="writing", file=sys.stderr, hidden=hidden) as bar:
         yield bar.update

@@ -1,6 +1,7 @@
 """Options that several commands share, and what they mean."""
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -8,6 +9,7 @@ import click
 
 from ..hub import DEFAULT
 from ..layout import DTYPES
+from .completion import MODEL
 
 _HEADS = f"{__name__}.n_head"
 _FROM_ENVIRONMENT = f"{__name__}.model"
@@ -56,6 +58,7 @@ def model_from_environment(ctx: click.Context) -> str | None:
 model_option = click.option(
     "-m",
     "--model",
+    type=MODEL,
     metavar="MODEL",
     envvar="GPT2_MODEL",
     default=DEFAULT,
@@ -94,13 +97,14 @@ def model_argument(command: Command) -> Command:
     option = click.option(
         "-m",
         "--model",
+        type=MODEL,
         metavar="MODEL",
         envvar="GPT2_MODEL",
         hidden=True,
         callback=_note_origin,
     )
     command = option(command)
-    return click.argument("argument", metavar="[MODEL]", required=False)(command)
+    return click.argument("argument", type=MODEL, metavar="[MODEL]", required=False)(command)
 
 
 def chosen_model(argument: str | None, option: str | None) -> str:
@@ -148,3 +152,8 @@ def note(text: str, quiet: bool = False) -> None:
     """A line on stderr, unless the user asked for quiet."""
     if not quiet:
         click.echo(f"note: {text}", err=True)
+
+
+def shows_progress(quiet: bool = False) -> bool:
+    """Whether stderr is a terminal, for what is of no use in a file, and the user wants it."""
+    return not quiet and sys.stderr is not None and sys.stderr.isatty()

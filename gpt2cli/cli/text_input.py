@@ -1,5 +1,6 @@
 """The text a command works on: an argument, a file, or standard input. Exact to the byte."""
 
+import codecs
 import os
 import sys
 from pathlib import Path
@@ -40,10 +41,10 @@ def read_text(
 ) -> str | None:
     """The text of the argument, else of the file, else of standard input; see `read_bytes`.
 
-    One final newline of a file or of standard input is dropped unless `keep_newline`, CR LF as a
-    whole. `encoding` is a Python codec's name, UTF-8 when None. Raises GPT2Error for an empty
-    text, for bytes that are not in the encoding, and for standard input that is closed. A typed
-    prompt that is UTF-8 is taken as such, whatever `encoding` says.
+    Of a file or of standard input a byte order mark is dropped, and one final newline, CR LF as a
+    whole, unless `keep_newline`. `encoding` is a Python codec's name, UTF-8 when None. Raises
+    GPT2Error for an empty text, for bytes that are not in the encoding, and for standard input
+    that is closed. A typed prompt that is UTF-8 is taken as such, whatever `encoding` says.
     """
     data = read_bytes(prompt, file)
     if data is None and sys.stdin is None:
@@ -56,7 +57,9 @@ def read_text(
     name = "PROMPT" if typed else "standard input"
     if file is not None and str(file) != STDIN:
         name = str(file)
-    text = _decoded(data, None if typed and _is_utf8(data) else encoding, name)
+    text = decoded(data, None if typed and _is_utf8(data) else encoding, name)
+    if not typed:
+        text = text.removeprefix("\ufeff")
     if not (typed or keep_newline) and text.endswith("\n"):
         text = text[:-2] if text.endswith("\r\n") else text[:-1]
     if not text:
@@ -64,8 +67,8 @@ def read_text(
     return text
 
 
-def _decoded(data: bytes, encoding: str | None, name: str) -> str:
-    """`data` as a text that has a UTF-8 form."""
+def decoded(data: bytes, encoding: str | None, name: str) -> str:
+    """`data` as a text that has a UTF-8 form; GPT2Error says where in `name` it is none."""
     try:
         text = data.decode(encoding or "utf-8")
         text.encode()
@@ -73,10 +76,19 @@ def _decoded(data: bytes, encoding: str | None, name: str) -> str:
         reason = str(error)
         if isinstance(error, UnicodeDecodeError):
             reason = f"byte {error.start} is 0x{data[error.start]:02X}"
+            if line := data.count(b"\n", 0, error.start):
+                reason += f", on line {line + 1}"
         raise GPT2Error(
-            f"{name} is not {encoding or 'UTF-8'}: {reason}; name its encoding with --encoding"
+            f"{name} is not {encoding or 'UTF-8'}: {reason}; {_advice(data)}"
         ) from error
     return text
+
+
+def _advice(data: bytes) -> str:
+    """What to do about bytes in another encoding: how Windows begins a text says which it is."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "it begins as UTF-16 does, so try --encoding utf-16"
+    return "name its encoding with --encoding"
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -13,10 +13,8 @@ import pytest
 from program import child, done, refusal, run
 
 from gpt2cli import cli
-from gpt2cli.cli import params
+from gpt2cli.cli import COMMANDS, params
 from gpt2cli.errors import GPT2Error
-
-COMMANDS = ("generate", "params", "verify", "tokens", "convert")
 
 # A locale without UTF-8, and Python kept from choosing a better one.
 ASCII = {
