@@ -7,6 +7,7 @@ from typing import Literal
 from .config import GPT2Config
 from .errors import GPT2Error
 from .sampling import Sampler, Sampling, TokenLogprob, generator
+from .tracing import Choice
 
 Overflow = Literal["error", "stop", "slide"]
 FinishReason = Literal["stop", "eos", "length", "context"]
@@ -19,7 +20,8 @@ class Request:
     `prompt` holds at least one id. `end_ids` end the text and are not part of it; `never` are ids
     that stand for nothing. `overflow` is what happens when prompt and continuation do not fit
     into n_positions: refuse, stop there, or drop the older half of the tokens after the first
-    `keep` and go on. `logprobs` asks for each token's log-probability and that many top ones.
+    `keep` and go on. `logprobs` asks for each token's log-probability and that many top ones,
+    `trace` for how each was chosen, with that many of the likeliest at each step.
     """
 
     prompt: tuple[int, ...]
@@ -32,18 +34,21 @@ class Request:
     overflow: Overflow = "error"
     keep: int = 0
     logprobs: int | None = None
+    trace: int | None = None
 
 
 class Continuation:
     """What has been written for one request so far.
 
     `finish_reason` is None while the text goes on; `slid` counts how often its window slid.
+    `choices`, where they are asked for, are one more than the tokens if a token ended the text.
     """
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.tokens: list[int] = []
         self.logprobs: list[TokenLogprob] = []
+        self.choices: list[Choice] = []
         self.finish_reason: FinishReason | None = None
         self.slid = 0
 

@@ -5,7 +5,8 @@ own logits and its seed: not on threads, not on what is computed beside it.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,7 +29,7 @@ class Sampling:
     where OpenAI's sample.py drops it. `min_p` keeps what has at least that share of the largest
     probability. `repetition_penalty` divides positive and multiplies negative logits of tokens in
     the prompt and the continuation (CTRL, Keskar et al. 2019, section 4.1). `logit_bias` is added,
-    and −inf forbids a token.
+    and −inf forbids a token. Raises ValueError for a number that is out of its range.
     """
 
     temperature: float = 1.0
@@ -37,6 +38,21 @@ class Sampling:
     min_p: float | None = None
     repetition_penalty: float | None = None
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Hold each number to its range."""
+        within = {
+            "temperature": 0 <= self.temperature < math.inf,
+            "top_k": self.top_k is None or self.top_k >= 1,
+            "top_p": self.top_p is None or 0 < self.top_p <= 1,
+            "min_p": self.min_p is None or 0 <= self.min_p <= 1,
+            "repetition_penalty": self.repetition_penalty is None
+            or 1 <= self.repetition_penalty < math.inf,
+            "logit_bias": all(bias < math.inf for bias in self.logit_bias.values()),
+        }
+        for name, fits in within.items():
+            if not fits:
+                raise ValueError(f"{name} cannot be {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -91,16 +107,21 @@ def min_p(share: float) -> Filter:
     return lambda candidates: candidates.only(candidates.weights() >= share)
 
 
-def filters(options: Sampling) -> list[Filter]:
-    """The filters after temperature, in their order."""
-    chosen: list[Filter] = []
+def filters(options: Sampling) -> dict[str, Filter]:
+    """The filters after temperature, in their order, each under its name and number."""
+    chosen: dict[str, Filter] = {}
     if options.top_k:
-        chosen.append(top_k(options.top_k))
+        chosen[f"top-k {options.top_k}"] = top_k(options.top_k)
     if options.top_p is not None and options.top_p < 1:
-        chosen.append(top_p(options.top_p))
+        chosen[f"top-p {options.top_p:g}"] = top_p(options.top_p)
     if options.min_p:
-        chosen.append(min_p(options.min_p))
+        chosen[f"min-p {options.min_p:g}"] = min_p(options.min_p)
     return chosen
+
+
+def not_finite() -> GPT2Error:
+    """The error for logits of which one is NaN or infinite."""
+    return GPT2Error("the model computed a logit that is NaN or infinite; check its weights")
 
 
 def generator(seed: int, prompt: Sequence[int], sample: int) -> np.random.Generator:
@@ -129,6 +150,7 @@ class Sampler:
         """
         self.options = options
         self.numbers = numbers
+        self.ids = np.arange(vocab_size)
         self.seen = np.zeros(vocab_size, dtype=np.bool_)
         self.seen[list(seen)] = True
         self.bias = _bias(options.logit_bias, vocab_size, never)
@@ -137,33 +159,50 @@ class Sampler:
     def choose(self, logits: NDArray[np.float32]) -> int:
         """The next token id, from the model's logits [V]; GPT2Error when one is NaN or infinite."""
         if not np.isfinite(logits).all():
-            raise GPT2Error("the model computed a logit that is NaN or infinite; check its weights")
-        chosen = self._draw(self._adjusted(logits.astype(np.float64)))
+            raise not_finite()
+        *_, (_, candidates) = self.stages(logits)
+        chosen = self._draw(candidates)
         self.seen[chosen] = True
         return chosen
 
-    def _adjusted(self, logits: Floats) -> Floats:
-        """Logits after bias and repetition penalty."""
+    def stages(self, logits: NDArray[np.float32]) -> Iterator[tuple[str, Candidates]]:
+        """What may be drawn: as the model has it, then after each step that is on, by its name."""
+        options, adjusted = self.options, logits.astype(np.float64)
+        yield "model", Candidates(self.ids, adjusted)
         if self.bias is not None:
-            logits = logits + self.bias
-        penalty = self.options.repetition_penalty
-        if penalty is not None and penalty != 1:
-            with np.errstate(over="ignore"):  # a huge penalty forbids what occurred
-                weakened = np.where(logits < 0, logits * penalty, logits / penalty)
-            logits = np.where(self.seen, weakened, logits)
-            if np.isneginf(logits).all():
-                raise GPT2Error("bias and repetition penalty leave no token; lower the penalty")
+            adjusted = adjusted + self.bias
+            yield "logit bias", Candidates(self.ids, adjusted)
+        if options.repetition_penalty is not None and options.repetition_penalty != 1:
+            adjusted = self._penalised(adjusted, options.repetition_penalty)
+            name = f"repetition penalty {options.repetition_penalty:g}"
+            yield name, Candidates(self.ids, adjusted)
+        candidates = self._tempered(adjusted)
+        yield f"temperature {options.temperature:g}", candidates
+        if options.temperature:
+            for name, apply in self.filters.items():
+                candidates = apply(candidates)
+                yield name, candidates
+
+    def _penalised(self, logits: Floats, penalty: float) -> Floats:
+        """Logits of which those of tokens that occurred are weakened."""
+        with np.errstate(over="ignore"):  # a huge penalty forbids what occurred
+            weakened = np.where(logits < 0, logits * penalty, logits / penalty)
+        logits = np.where(self.seen, weakened, logits)
+        if np.isneginf(logits).all():
+            raise GPT2Error("bias and repetition penalty leave no token; lower the penalty")
         return logits
 
-    def _draw(self, logits: Floats) -> int:
+    def _tempered(self, logits: Floats) -> Candidates:
+        """What the temperature leaves: with 0 the first of the largest."""
         if self.options.temperature == 0:
-            return int(logits.argmax())
+            return Candidates(self.ids, logits).only(np.array([logits.argmax()]))
         with np.errstate(over="ignore"):  # a tiny temperature sends all but the largest to -inf
             scaled = (logits - logits.max()) / self.options.temperature
-        candidates = Candidates(np.arange(len(scaled)), scaled)
-        candidates = candidates.only(scaled > -np.inf)
-        for apply in self.filters:
-            candidates = apply(candidates)
+        return Candidates(self.ids, scaled).only(scaled > -np.inf)
+
+    def _draw(self, candidates: Candidates) -> int:
+        if self.options.temperature == 0:  # which takes no number
+            return int(candidates.ids[0])
         mass = np.cumsum(candidates.weights())
         place = np.searchsorted(mass, self.numbers.random() * mass[-1], side="right")
         last = np.searchsorted(mass, mass[-1])  # where rounding reaches the sum itself

@@ -34,7 +34,7 @@ def kept(options: Sampling, probabilities: list[float]) -> list[int]:
     """The ids that the filters leave of a distribution."""
     logits = np.log(np.array(probabilities))
     candidates = Candidates(np.arange(len(logits)), logits)
-    for apply in filters(options):
+    for apply in filters(options).values():
         candidates = apply(candidates)
     return candidates.ids.tolist()
 
@@ -100,16 +100,39 @@ def test_every_choice_is_the_one_of_a_plain_reimplementation():
             seen.add(expected)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -1},
+        {"temperature": math.nan},
+        {"temperature": math.inf},
+        {"top_k": 0},
+        {"top_p": 0},
+        {"top_p": 1.1},
+        {"min_p": -0.1},
+        {"min_p": 2},
+        {"repetition_penalty": 0.9},
+        {"logit_bias": {0: math.inf}},
+        {"logit_bias": {0: math.nan}},
+    ],
+    ids=str,
+)
+def test_a_number_out_of_its_range_is_a_callers_mistake(wrong):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=name):
+        Sampling(**wrong)
+
+
 # The filters, one by one
 
 
 @pytest.mark.parametrize(
     ("k", "left"),
-    [(1, [1]), (2, [0, 1]), (3, [0, 1, 3]), (4, [0, 1, 3, 4]), (9, [0, 1, 2, 3, 4]), (0, None)],
+    [(1, [1]), (2, [0, 1]), (3, [0, 1, 3]), (4, [0, 1, 3, 4]), (9, [0, 1, 2, 3, 4])],
 )
 def test_top_k_keeps_exactly_k_and_the_lowest_ids_of_equals(k, left):
     probabilities = [0.2, 0.3, 0.1, 0.2, 0.2]
-    assert kept(Sampling(top_k=k), probabilities) == (left or [0, 1, 2, 3, 4])
+    assert kept(Sampling(top_k=k), probabilities) == left
 
 
 @pytest.mark.parametrize(
