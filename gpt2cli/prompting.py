@@ -1,11 +1,13 @@
 """From a prompt, and what is wished of its text, to a request; where texts begin and end."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
 from .config import GPT2Config
 from .errors import GPT2Error
 from .presets import DEFAULT_NEW_TOKENS
-from .request import Overflow, Request
+from .request import Overflow, Request, Step
 from .sampling import Sampling
 from .tokenizer import TextStream, Tokenizer
 
@@ -46,6 +48,15 @@ class Wishes:
     overflow: Overflow = "error"
     keep: int = 0
     logprobs: int | None = None
+    trace: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what is out of its range."""
+        counts = (self.max_new_tokens, self.seed, self.keep, self.logprobs, self.trace)
+        if any(count is not None and count < 0 for count in counts):
+            raise ValueError(f"a count or a seed is negative in {self}")
+        if self.overflow not in get_args(Overflow):
+            raise ValueError(f"overflow is one of {get_args(Overflow)}, not {self.overflow!r}")
 
 
 class Prompter:
@@ -64,9 +75,12 @@ class Prompter:
 
         Raises what `Tokenizer.encode` and `start_token` raise.
         """
+        ids = self.tokenizer.encode(prompt, special=self.wishes.special) if prompt else []
+        return self.continued(ids or [start_token(self.config, self.tokenizer)], sample)
+
+    def continued(self, ids: Sequence[int], sample: int = 0) -> Request:
+        """What is asked for text number `sample` of a prompt's ids."""
         wishes = self.wishes
-        ids = self.tokenizer.encode(prompt, special=wishes.special) if prompt else []
-        ids = ids or [start_token(self.config, self.tokenizer)]
         return Request(
             prompt=tuple(ids),
             max_new_tokens=self._new_tokens(len(ids)),
@@ -78,6 +92,7 @@ class Prompter:
             overflow=wishes.overflow,
             keep=wishes.keep,
             logprobs=wishes.logprobs,
+            trace=wishes.trace,
         )
 
     def stream(self) -> TextStream:
@@ -91,3 +106,12 @@ class Prompter:
         if self.wishes.overflow == "slide":
             return DEFAULT_NEW_TOKENS
         return max(0, min(DEFAULT_NEW_TOKENS, self.config.n_positions - prompt))
+
+
+def feed(step: Step, stream: TextStream) -> bytes:
+    """The bytes that a step adds to a text; the text ends where a stop string begins."""
+    text = step.continuation
+    piece = b"" if step.token is None else stream.push(step.token)
+    if stream.stopped:
+        text.stop()
+    return piece if text.finish_reason is None else piece + stream.finish()
