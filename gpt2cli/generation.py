@@ -1,8 +1,9 @@
 """The engine: prefill, steps with drafts, rows that join and leave a batch between steps."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from time import perf_counter
 
 import numpy as np
@@ -10,12 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .config import GPT2Config
 from .lookup import MOST_DRAFTED, Lookup
 from .model import GPT2, KVCache, padded_keys
 from .request import Continuation, Request, Step, check, sampler, slid
 from .sampling import token_logprob
+from .tracing import Trace
 
-__all__ = ["Continuation", "Meter", "Request", "Step", "check", "generate"]
+__all__ = ["Continuation", "Meter", "Request", "Step", "by_room", "check", "generate"]
 
 Logits = NDArray[np.float32]
 
@@ -65,6 +68,33 @@ def generate(
             yield from row.grow(batch.meter)
         batch.settle()
         batch.step()
+
+
+def by_room(
+    config: GPT2Config, requests: Iterable[Request], most_rows: int = MOST_ROWS
+) -> list[list[Request]]:
+    """The requests in groups to generate one after another, the longest prompts first.
+
+    A batch has as many rows as its longest text leaves room for; a group holds no text that
+    would more than halve the rows of another.
+    """
+
+    def rows(request: Request) -> int:
+        fitting = _fitting_rows(config, _capacity(config, request))
+        return min(fitting, most_rows).bit_length()
+
+    ordered = sorted(requests, key=lambda request: (rows(request), -len(request.prompt)))
+    return [list(group) for _, group in groupby(ordered, rows)]
+
+
+def _capacity(config: GPT2Config, request: Request) -> int:
+    """Tokens that a row's cache holds for a text."""
+    longest = min(len(request.prompt) + request.max_new_tokens, config.n_positions)
+    return padded_keys(longest + MOST_DRAFTED)  # its padding beside another's draft, at its end
+
+
+def _fitting_rows(config: GPT2Config, capacity: int) -> int:
+    return max(1, MOST_CACHE_BYTES // (8 * config.n_layer * config.n_embd * capacity))
 
 
 class _Row:
@@ -117,13 +147,22 @@ class _Row:
         if not request.max_new_tokens:
             text.finish_reason = "length"
             return None
-        token = self.sampler.choose(logits)
+        token = self._sample(logits)
         if token in request.end_ids:
             text.finish_reason = "eos"
             return None
         if request.logprobs is not None:
             text.logprobs.append(token_logprob(logits, token, request.logprobs))
         self._append(token)
+        return token
+
+    def _sample(self, logits: Logits) -> int:
+        text = self.continuation
+        if text.request.trace is None:
+            return self.sampler.choose(logits)
+        trace = Trace(self.sampler, logits, text.request.trace)
+        token = self.sampler.choose(logits)
+        text.choices.append(trace.choice(token))
         return token
 
     def _append(self, token: int) -> None:
@@ -144,16 +183,12 @@ class _Batch:
     def __init__(
         self, model: GPT2, requests: Sequence[Request], most_rows: int, drafts: bool, meter: Meter
     ) -> None:
-        config = model.config
-        longest = max((len(r.prompt) + r.max_new_tokens for r in requests), default=1)
-        # a row's padding beside another's draft may reach past its own end
-        capacity = padded_keys(min(longest, config.n_positions) + MOST_DRAFTED)
-        row_bytes = 8 * config.n_layer * config.n_embd * capacity
-        fitting = max(1, MOST_CACHE_BYTES // row_bytes)
+        capacity = max((_capacity(model.config, request) for request in requests), default=1)
+        fitting = _fitting_rows(model.config, capacity)
         self.model = model
         self.device = model.wpe.weight.device
         self.most_rows = max(1, min(most_rows, fitting, len(requests)))
-        self.cache = KVCache.empty(config, self.most_rows, capacity, self.device)
+        self.cache = KVCache.empty(model.config, self.most_rows, capacity, self.device)
         self.rows: list[_Row] = []
         self.drafts = drafts
         self.meter = meter

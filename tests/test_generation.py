@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from gpt2cli import generation
 from gpt2cli.checkpoint import Checkpoint
 from gpt2cli.config import GPT2Config
 from gpt2cli.errors import GPT2Error
-from gpt2cli.generation import Continuation, Meter, Request, generate
+from gpt2cli.generation import Continuation, Meter, Request, by_room, generate
 from gpt2cli.loader import load
 from gpt2cli.model import GPT2
 from gpt2cli.presets import weights_folder
@@ -352,3 +353,12 @@ def test_a_loop_takes_far_fewer_passes_than_tokens():
     texts(looping(256), [Request((3, 4, 3, 4), 200, GREEDY)], meter=meter)
     assert meter.passes < 200 / 8
     assert meter.accepted == 200 - 1 - meter.passes
+
+
+def test_long_prompts_come_first_and_take_no_rows_from_short_ones(monkeypatch):
+    config = GPT2Config(vocab_size=61, n_positions=1024, n_embd=24, n_layer=2, n_head=3)
+    row_of_64 = 2 * 4 * 2 * 24 * 64  # keys and values, float32, layers, width, tokens
+    monkeypatch.setattr(generation, "MOST_CACHE_BYTES", 32 * row_of_64)
+    requests = [Request((0,) * length, 1) for length in (12, 800, 40, 300, 5, 900)]
+    lengths = [[len(request.prompt) for request in group] for group in by_room(config, requests)]
+    assert lengths == [[900, 800], [300], [40, 12, 5]]  # for 2, 5 and 32 rows

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..presets import DEFAULT_NEW_TOKENS
+from .interactive import Loop, check_interactive_usage
 from .opening import network, open_with_tokenizer
 from .options import computing, model_option, note, quiet_option
+from .prompt_notes import prompt_notes
+from .prompts import check_prompts_usage, prompts_options, write_prompts
 from .text_input import STDIN, check_encoding, read_text
 from .timing import Clock
 from .writing import Style, note_slide, write_json, write_text
-from .writing_options import check_keep, wishes, writing_options
+from .writing_options import check_keep, notes, wishes, writing_options
 
 if TYPE_CHECKING:
     from ..generation import Request
@@ -49,6 +52,13 @@ if TYPE_CHECKING:
     default=True,
     help="Check tokens that the text suggests several at a time; the text is the same.",
 )
+@prompts_options
+@click.option(
+    "-i",
+    "--interactive",
+    is_flag=True,
+    help="A loop of prompts, with line editing; /help in it says what it does.",
+)
 @click.option("--timing", is_flag=True, help="Speeds, on stderr, when the text is written.")
 @computing
 @quiet_option
@@ -73,6 +83,7 @@ def command(
     gpt2 generate -m austen "It is a truth universally acknowledged, that"
     gpt2 generate -m austen -t 0.8 -k 40 -n 60 --samples 3 -s 7 "My dear"
     cat letter.txt | gpt2 generate -m austen --no-echo --stop "." > next.txt
+    gpt2 generate -m austen -n 40 --prompts many.txt -o texts.jsonl
 
     The prompt and --stop are taken literally: there are no \\n escapes. With no PROMPT on a
     terminal, or with --unconditional, the text starts from the start token.
@@ -80,22 +91,32 @@ def command(
     In --json, finish_reason is length (-n was reached), eos (the model ended the text), stop (a
     --stop text came) or context (the model is full); exact is true where the text is, to the bit,
     what its prompt and seed give on this machine whatever runs beside it.
+
+    With --prompts, lines as of --json go to OUT, in the order of the prompts, and an id goes with
+    its text. Run again after an interrupt, the same command goes on where OUT ends, with its seed.
     """
     if len(words) > 1:
         raise click.UsageError(f"PROMPT is one argument; quote it: {shlex.quote(' '.join(words))}")
     prompt = words[0] if words else None
     _check_usage(prompt, file, unconditional, keep_newline, options)
+    if options["prompts"] is not None:
+        computed = {"device": device, "dtype": dtype, "threads": threads, "draft": draft}
+        write_prompts(model, encoding, options | computed, timing=timing, quiet=quiet)
+        return
     text = ""
     if not unconditional:  # None: no prompt on a terminal, which starts from the start token too
         text = read_text(prompt, file, encoding=encoding, keep_newline=keep_newline) or ""
     checkpoint, vocabulary = open_with_tokenizer(model, quiet=quiet)
     check_keep(options["keep"], checkpoint.config.n_positions)
+    if options["interactive"]:
+        gpt2 = network(checkpoint, device, threads, dtype)
+        return Loop(gpt2, vocabulary, options | {"draft": draft}, quiet=quiet).run(text)
     from ..generation import Meter, check, generate
     from ..prompting import Prompter
 
     prompter = Prompter(checkpoint.config, vocabulary, wishes(options))
     request = prompter.request(text)
-    for line in _notes(request, options):
+    for line in (*_notes(request, options), *prompt_notes(text, request, prompter)):
         note(line, quiet)
     requests = [replace(request, sample=sample) for sample in range(options["samples"])]
     streams = [prompter.stream() for _ in requests]
@@ -109,9 +130,9 @@ def command(
     if options["as_json"]:
         write_json(steps, streams, vocabulary, text, model, exact=gpt2.row_exact)
     else:
-        write_text(
-            steps, streams, Style(len(requests), text if options["echo"] else "", options["null"])
-        )
+        echoed = text if options["echo"] and not options["trace"] else ""
+        style = Style(len(requests), echoed, options["null"])
+        write_text(steps, streams, style, vocabulary if options["trace"] else None)
     if timing:
         click.echo(clock.report(meter, checkpoint.config, dtype), err=True)
 
@@ -123,23 +144,25 @@ def _check_usage(
     keep_newline: bool,
     options: dict[str, Any],
 ) -> None:
+    check_prompts_usage(options["prompts"], options["output"])
+    if options["interactive"]:
+        check_interactive_usage(prompt, file, unconditional, options)
     if unconditional and (prompt is not None or file is not None):
         raise click.UsageError("--unconditional takes no prompt.")
     if keep_newline and prompt not in (None, STDIN):
         raise click.UsageError("--keep-newline is for a file or pipe; PROMPT is taken as it is.")
     if options["keep"] and options["overflow"] != "slide":
         raise click.UsageError("--keep needs --overflow slide.")
-    if options["logprobs"] is not None and not options["as_json"]:
+    if options["logprobs"] is not None and not (options["as_json"] or options["prompts"]):
         raise click.UsageError("--logprobs needs --json.")
     if options["null"] and options["as_json"]:
         raise click.UsageError("--null and --json exclude each other.")
+    if options["null"] and options["trace"]:
+        raise click.UsageError("--null and --trace exclude each other.")
 
 
 def _notes(request: Request, options: dict[str, Any]) -> Iterator[str]:
     """What is worth knowing before the text is written."""
-    if options["temperature"] > 2:
-        yield f"temperature {options['temperature']:g} makes nearly random text"
-    if options["temperature"] == 0 and options["samples"] > 1:
-        yield f"the {options['samples']} samples will be equal, as temperature 0 draws none"
+    yield from notes(options)
     if options["max_new_tokens"] is None and 0 < request.max_new_tokens < DEFAULT_NEW_TOKENS:
         yield f"{request.max_new_tokens} new tokens fit beside the prompt's {len(request.prompt)}"

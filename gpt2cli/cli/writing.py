@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from . import trace
 from .options import note
 from .output import emit, json_line
+from .trace import token_text
 
 if TYPE_CHECKING:
     from ..generation import Continuation, Step
@@ -71,13 +73,22 @@ class _InOrder:
             self.last = data[-1:]
 
 
-def write_text(steps: Iterator[Step], streams: Sequence[TextStream], style: Style) -> None:
-    """Print each text as soon as its bytes form whole characters."""
+def write_text(
+    steps: Iterator[Step],
+    streams: Sequence[TextStream],
+    style: Style,
+    traced: Tokenizer | None = None,
+) -> None:
+    """Print each text as soon as its bytes form whole characters.
+
+    With the vocabulary of `traced` texts, print how each token was chosen, in place of the text.
+    """
     order = _InOrder(style)
     order.open()
     for step in steps:
         sample = step.continuation.request.sample
-        order.write(sample, _feed(step, streams[sample]))
+        piece = feed(step, streams[sample])
+        order.write(sample, piece if traced is None else trace.table(step, traced))
         if step.continuation.finish_reason is not None:
             order.end(sample)
 
@@ -100,17 +111,11 @@ def write_json(
     for step in steps:
         text = step.continuation
         sample = text.request.sample
-        _feed(step, streams[sample])
+        feed(step, streams[sample])
         if text.finish_reason is None:
             continue
-        row = {
-            "prompt": prompt,
-            "text": streams[sample].text,
-            **_facts(text, vocabulary),
-            "model": model,
-            "exact": exact,
-        }
-        done[sample] = json_line(row)
+        row = facts(text, streams[sample], vocabulary)
+        done[sample] = json_line({"prompt": prompt, **row, "model": model, "exact": exact})
         while current in done:
             emit(done.pop(current))
             current += 1
@@ -126,7 +131,7 @@ def note_slide(steps: Iterator[Step], quiet: bool) -> Iterator[Step]:
         yield step
 
 
-def _feed(step: Step, stream: TextStream) -> bytes:
+def feed(step: Step, stream: TextStream) -> bytes:
     """The bytes that a step adds to a text; the text ends where a stop string begins."""
     text = step.continuation
     piece = b"" if step.token is None else stream.push(step.token)
@@ -135,9 +140,11 @@ def _feed(step: Step, stream: TextStream) -> bytes:
     return piece if text.finish_reason is None else piece + stream.finish()
 
 
-def _facts(text: Continuation, vocabulary: Tokenizer) -> dict[str, Any]:
+def facts(text: Continuation, stream: TextStream, vocabulary: Tokenizer) -> dict[str, Any]:
+    """What JSON says of a finished text."""
     request = text.request
-    facts: dict[str, Any] = {
+    row: dict[str, Any] = {
+        "text": stream.text,
         "prompt_tokens": list(request.prompt),
         "tokens": text.tokens,
         "finish_reason": text.finish_reason,
@@ -145,23 +152,20 @@ def _facts(text: Continuation, vocabulary: Tokenizer) -> dict[str, Any]:
         "sample": request.sample,
     }
     if request.logprobs is not None:
-        facts["logprobs"] = [_logprob(each, vocabulary) for each in text.logprobs]
-    return facts
+        row["logprobs"] = [_logprob(each, vocabulary) for each in text.logprobs]
+    if request.trace is not None:
+        row["trace"] = [trace.as_json(choice, vocabulary) for choice in text.choices]
+    return row
 
 
 def _logprob(each: TokenLogprob, vocabulary: Tokenizer) -> dict[str, Any]:
     return {
         "id": each.id,
-        "text": _text(each.id, vocabulary),
+        "text": token_text(each.id, vocabulary),
         "bytes": list(vocabulary.token_bytes(each.id)),
         "logprob": each.logprob,
         "top": [
-            {"id": token, "text": _text(token, vocabulary), "logprob": logprob}
+            {"id": token, "text": token_text(token, vocabulary), "logprob": logprob}
             for token, logprob in each.top
         ],
     }
-
-
-def _text(token: int, vocabulary: Tokenizer) -> str:
-    """A token's text: none for a row of padding, which the model may think likely."""
-    return vocabulary.decode([token]) if vocabulary.known(token) else ""

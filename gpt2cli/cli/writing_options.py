@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..presets import DEFAULT_NEW_TOKENS
 from .options import Command, number
+from .trace import MOST_NAMED
 
 if TYPE_CHECKING:
     from ..prompting import Wishes
@@ -137,8 +138,31 @@ _OPTIONS = (
         "--logprobs",
         type=number(int, 0),
         metavar="N",
-        help="With --json: each token's log-probability and the N likeliest.",
+        help="With --json or --prompts: each token's log-probability and the N likeliest.",
     ),
+    click.option(
+        "--trace",
+        is_flag=True,
+        help="How each token was chosen, step by step, in place of the text; or in --json.",
+    ),
+)
+
+
+# What may be set while a program of prompts runs.
+SETTABLE = (
+    "special",
+    "max_new_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "logit_bias",
+    "stop",
+    "seed",
+    "ignore_eos",
+    "overflow",
+    "keep",
 )
 
 
@@ -171,7 +195,16 @@ def wishes(options: Mapping[str, Any]) -> Wishes:
         overflow=options["overflow"],
         keep=options["keep"],
         logprobs=options["logprobs"],
+        trace=MOST_NAMED if options["trace"] else None,
     )
+
+
+def notes(options: Mapping[str, Any]) -> Iterator[str]:
+    """What is worth knowing of `writing_options`."""
+    if options["temperature"] > 2:
+        yield f"temperature {options['temperature']:g} makes nearly random text"
+    if options["temperature"] == 0 and options["samples"] > 1:
+        yield f"the {options['samples']} samples will be equal, as temperature 0 draws none"
 
 
 def check_keep(keep: int, n_positions: int) -> None:
