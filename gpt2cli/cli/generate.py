@@ -110,7 +110,8 @@ def command(
     check_keep(options["keep"], checkpoint.config.n_positions)
     if options["interactive"]:
         gpt2 = network(checkpoint, device, threads, dtype)
-        return Loop(gpt2, vocabulary, options | {"draft": draft}, quiet=quiet).run(text)
+        Loop(gpt2, vocabulary, options | {"draft": draft}, quiet=quiet).run(text)
+        return
     from ..generation import Meter, check, generate
     from ..prompting import Prompter
 
