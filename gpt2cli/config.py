@@ -29,7 +29,9 @@ ACTIVATIONS = (
 GIT_LFS = b"version https://git-lfs"  # begins what stands in for a file that git did not fetch
 
 MOST = 2**31 - 1  # of any one size
-MOST_LAYERS = 2**16  # the tensor table is built before a file is compared with it
+_MOST_NESTED = 50  # levels of a JSON text, so that whatever walks it need not count
+
+MOST_LAYERS = 2**12  # the tensor table is built before a file is compared with it
 
 
 @dataclass(frozen=True)
@@ -100,18 +102,42 @@ def lfs_pointer(where: str) -> GPT2Error:
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in the file at `path`; GPT2Error when it is missing or holds no object."""
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe may never end
+            raise GPT2Error(f"{path} is no file; fetch it again")
         data = path.read_bytes()
         if data.startswith(GIT_LFS):
             raise lfs_pointer(str(path))
-        value = json.loads(data)
+        value = parse_json(data)
     except OSError as error:
         raise GPT2Error(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
+    except (ValueError, MemoryError) as error:
+        reason = str(error) or "too large for this machine's memory"
         raise GPT2Error(f"{path} is not JSON ({reason}); fetch the file again") from error
     if not isinstance(value, dict):
         raise GPT2Error(f"{path} holds no JSON object; fetch the file again")
     return value
+
+
+def parse_json(data: bytes) -> Any:
+    """The value of a JSON text; ValueError where it is none, is deep, or has a name twice."""
+    try:
+        value = json.loads(data, object_pairs_hook=_without_doubles)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+    inner = [value]
+    for _ in range(_MOST_NESTED):
+        inner = [v for v in inner if isinstance(v, (dict, list))]
+        if not inner:
+            return value
+        inner = [v for held in inner for v in (held.values() if isinstance(held, dict) else held)]
+    raise ValueError("nested too deep")
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a name stands twice")
+    return table
 
 
 def parse_config(data: Mapping[str, Any], where: str) -> ParsedConfig:

@@ -11,6 +11,8 @@ from .config import GPT2Config
 
 Shape = tuple[int, ...]
 
+MOST_DIMS = 8  # of a stored tensor of any kind: a causal mask has 4
+
 # The four weights of a block that are stored [in, out].
 CONV1D = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 

@@ -42,7 +42,7 @@ def run(*args: str, stdin: bytes | None = None) -> Ran:
     """`gpt2` with these arguments, in this process; a `stdin` of None is a terminal."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     entry = Terminal() if stdin is None else io.TextIOWrapper(io.BytesIO(stdin))
-    handler = signal.getsignal(signal.SIGTERM)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with (
         mock.patch.multiple(sys, argv=["gpt2", *args], stdin=entry),
         redirect_stdout(out),
@@ -53,7 +53,8 @@ def run(*args: str, stdin: bytes | None = None) -> Ran:
         except SystemExit as end:
             code = end.code
         finally:
-            signal.signal(signal.SIGTERM, handler)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
     assert code != 70, err.buffer.getvalue().decode()
     return Ran(code, out.buffer.getvalue(), err.buffer.getvalue().decode())
 

@@ -120,7 +120,7 @@ def test_a_field_of_the_arithmetic_is_applied(name: str, value: object) -> None:
     ("name", "value"),
     [
         *((size, value) for size in SIZES for value in ("12", 12.0, True, 0, -1, [12], 10**12)),
-        ("n_layer", 2**16 + 1),
+        ("n_layer", 2**12 + 1),
         ("n_inner", 0),
         ("n_inner", "3072"),
         ("activation_function", "gelu_10"),

@@ -158,7 +158,9 @@ def test_no_command_of_the_readme_leaves_a_file_in_the_checkout() -> None:
         "```console\n$ gpt2 a > x\n> no\n```\n```sh\ngpt2 convert b ./c  # -o d\ngpt2 -o ~/e\n```\n"
     )
     assert written(text) == ["x", "./c", "~/e"]
-    assert [name for name in written(README.read_text()) if not name.startswith(("/", "~/", '"$d/'))] == []
+    assert [
+        name for name in written(README.read_text()) if not name.startswith(("/", "~/", '"$d/'))
+    ] == []
 
 
 def rewrite() -> None:

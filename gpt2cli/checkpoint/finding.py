@@ -81,6 +81,8 @@ def _open_pickle(path: Path, n_head: int | None) -> Source:
 
 def _head(path: Path) -> bytes:
     try:
+        if path.exists() and not path.is_file():  # a pipe, say, which may never end
+            raise GPT2Error(f"{path} is no file; name the checkpoint's own files")
         with path.open("rb") as file:
             return file.read(32)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""GGUF files of architecture gpt2, read and dequantised by the gguf package.
+"""GGUF files of architecture gpt2; what is quantised is turned into numbers by the gguf package.
 
 Names and metadata are those of llama.cpp's converter (``GPT2Model`` of convert_hf_to_gguf.py,
 https://github.com/ggml-org/llama.cpp), where dense weights are [out, in] and the GELU is the tanh
@@ -8,23 +8,23 @@ form. Float types are mapped; what is quantised becomes float32 when it is read.
 from __future__ import annotations
 
 import math
-import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import ParsedConfig, parse_config
 from ..errors import GPT2Error, listing
-from ..layout import CONV1D, HEAD, Shape
+from ..layout import CONV1D, HEAD
+from .gguf_header import BigEndianError, Header, Info, read_header
 from .mapping import MappedFile
+from .protobuf import WireError
 from .stored import Source, StoredTensor, turned
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
-    from gguf import GGMLQuantizationType, GGUFReader, ReaderTensor
+    from gguf import GGMLQuantizationType
 
 MAGIC = b"GGUF"
 
@@ -47,8 +47,8 @@ _BLOCK = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 _ROWS = 512  # dequantised at a time
 
-# Types that torch has too, by ggml's name.
-_FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+# Types that torch has too, by ggml's number: torch's name and bytes a number.
+_FLOATS = {0: ("float32", 4), 1: ("float16", 2), 30: ("bfloat16", 2)}
 
 _SIZES = {
     "gpt2.context_length": "n_positions",
@@ -73,97 +73,84 @@ def is_gguf(path: Path) -> bool:
 def open_file(path: Path) -> Source:
     """The checkpoint in a GGUF file.
 
-    Raises GPT2Error without the gguf package, for another architecture, for a file in parts, and
-    for a damaged one.
+    Raises GPT2Error for another architecture, for a file in parts, for a damaged one, and for
+    quantised tensors without the gguf package.
     """
-    reader = _reader(path)
-    found = {tensor.name: tensor for tensor in reader.tensors}
-    parsed = _config(path, reader, found)
     file = MappedFile(path)
-    stored = [_stored(file, tensor) for tensor in reader.tensors]
+    header = _header(file)
+    tensors = {info.name: _stored(file, info) for info in header.tensors}
+    _check_places(file, header.tensors, tensors)
+    parsed = _config(file, header, tensors)
+    stored = [
+        turned(tensor) if (_released(name) or "").endswith(CONV1D) else tensor
+        for name, tensor in tensors.items()
+    ]
     return Source("gguf", parsed, stored, lambda tensor: _released(tensor.name), file.size)
 
 
-def metadata(path: Path, key: str) -> Any:
-    """One value of a file's metadata, None where it has no such key."""
-    return _value(_reader(path), key)
+def metadata(path: Path) -> dict[str, Any]:
+    """The metadata of a file: what its header says besides tensors."""
+    return _header(MappedFile(path)).metadata
 
 
-def _reader(path: Path) -> GGUFReader:
+def _header(file: MappedFile) -> Header:
     try:
-        return _read(path, os.stat(path).st_mtime_ns)  # noqa: PTH116
-    except OSError as error:
-        raise GPT2Error(f"cannot read {path}: {error.strerror or error}") from error
-
-
-@lru_cache(maxsize=1)
-def _read(path: Path, _changed: int) -> GGUFReader:
-    """The reader of a file. Over 50,000 tokens it takes a second or two, so it is kept."""
-    import numpy as np
-
-    try:
-        from gguf import GGUFReader
-    except ImportError as error:
+        return read_header(file)
+    except BigEndianError as error:
+        message = f"{file.path} is big-endian, which is not read; convert it again"
+        raise GPT2Error(message) from error
+    except WireError as error:
         raise GPT2Error(
-            f"{path} is a GGUF file, and the gguf package that reads it is not installed; "
-            "pip install 'gpt2cli[gguf]'"
+            f"{file.path} is cut off, damaged, or of a form that is not known ({error}); fetch the "
+            "file again"
         ) from error
 
-    class Reader(GGUFReader):
-        """Slices of a memmap take twice as long as those of the array that it is."""
 
-        data = property(lambda self: self._data, lambda self, data: self._keep(data))
-
-        def _keep(self, data: np.ndarray[Any, Any]) -> None:
-            self._data = np.asarray(data)
-
-    try:
-        reader = Reader(path)
-    except (ValueError, LookupError, ArithmeticError, TypeError, MemoryError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise GPT2Error(
-            f"{path} is cut off, damaged, or of a form that the gguf package does not know "
-            f"({reason[:120]}); fetch the file again"
-        ) from error
-    if reader.byte_order != "I":
-        raise GPT2Error(f"{path} is big-endian, which is not read; convert it again")
-    return reader
+def _check_places(file: MappedFile, infos: list[Info], tensors: dict[str, StoredTensor]) -> None:
+    """No tensor reaches into another or past the end."""
+    place = 0
+    for info in sorted(infos, key=lambda info: info.offset):
+        if info.offset < place:
+            raise GPT2Error(f"{file.path}: {info.name} overlaps another tensor; convert it again")
+        place = info.offset + tensors[info.name].nbytes
+        file.read(place, 0)
 
 
-def _value(reader: GGUFReader, key: str) -> Any:
-    field = reader.get_field(key)
-    return None if field is None else field.contents()
-
-
-def _config(path: Path, reader: GGUFReader, found: Mapping[str, ReaderTensor]) -> ParsedConfig:
+def _config(file: MappedFile, header: Header, tensors: dict[str, StoredTensor]) -> ParsedConfig:
     """The config that the metadata and the shapes describe."""
-    architecture = _value(reader, "general.architecture")
+    path, values = file.path, header.metadata
+    architecture = values.get("general.architecture")
     if architecture != "gpt2":
         raise GPT2Error(f"{path} holds a model of architecture {architecture!r}, not gpt2")
-    if (_value(reader, "split.count") or 1) > 1:
+    if values.get("split.count", 1) not in (0, 1):
         raise GPT2Error(f"{path} is one of several parts; merge them with llama-gguf-split --merge")
-    if "token_embd.weight" not in found:
+    wte = tensors.get("token_embd.weight")
+    if wte is None or not wte.shape:
         raise GPT2Error(
-            f"{path} holds no token_embd.weight; its first tensors are {listing(list(found))}"
+            f"{path} holds no token_embd.weight; its first tensors are {listing([*tensors])}"
         )
-    data: dict[str, Any] = {
-        name: value for key, name in _SIZES.items() if (value := _value(reader, key)) is not None
-    }
+    data: dict[str, Any] = {name: values[key] for key, name in _SIZES.items() if key in values}
     if isinstance(epsilon := data.get("layer_norm_epsilon"), float):
         data["layer_norm_epsilon"] = float(f"{epsilon:.7g}")  # 1e-05, which float32 only approaches
-    if data.get("n_inner") == 4 * data.get("n_embd", 0):
+    width, inner = data.get("n_embd"), data.get("n_inner")
+    if isinstance(width, int) and inner == 4 * width:
         data["n_inner"] = None
-    data["vocab_size"] = int(found["token_embd.weight"].shape[-1])
-    data["tie_word_embeddings"] = _tied(found)
+    data["vocab_size"] = wte.shape[0]
+    data["tie_word_embeddings"] = _tied(file, header)
     return parse_config(data, str(path))
 
 
-def _tied(found: Mapping[str, ReaderTensor]) -> bool:
+def _tied(file: MappedFile, header: Header) -> bool:
     """Whether the head is wte: not stored, or stored as a copy, as older converters did."""
-    head, wte = found.get("output.weight"), found["token_embd.weight"]
+    infos = {info.name: info for info in header.tensors}
+    wte, head = infos["token_embd.weight"], infos.get("output.weight")
     if head is None:
         return True
-    return head.tensor_type == wte.tensor_type and bool((head.data == wte.data).all())
+    if (head.kind, head.shape) != (wte.kind, wte.shape):
+        return False
+    nbytes = _stored(file, wte).nbytes
+    pieces = (file.chunks(info.offset, nbytes) for info in (wte, head))
+    return all(ours == theirs for ours, theirs in zip(*pieces, strict=True))
 
 
 def _released(name: str) -> str | None:
@@ -173,19 +160,37 @@ def _released(name: str) -> str | None:
     return _WHOLE.get(name)
 
 
-def _stored(file: MappedFile, tensor: ReaderTensor) -> StoredTensor:
-    kind, name = tensor.tensor_type.name, tensor.name
-    shape = tuple(int(size) for size in reversed(tensor.shape))
-    place, nbytes = int(tensor.data_offset), int(tensor.n_bytes)
-    if kind in _FLOATS:
-        dtype, remark = _FLOATS[kind], ""
-        read: Callable[[], torch.Tensor] = partial(file.tensor, place, shape, dtype)
+def _stored(file: MappedFile, info: Info) -> StoredTensor:
+    count, place = math.prod(info.shape), info.offset
+    if info.kind in _FLOATS:
+        dtype, itemsize = _FLOATS[info.kind]
+        nbytes, remark = count * itemsize, ""
+        read: Callable[[], torch.Tensor] = partial(file.tensor, place, info.shape, dtype)
     else:
-        dtype = "float32" if _dequantises(tensor.tensor_type) else kind
-        remark, read = f"dequantised from {kind}", partial(_dequantised, tensor, shape)
+        kind, block, block_bytes = _quantised(file.path, info)
+        nbytes, remark = count // block * block_bytes, f"dequantised from {kind.name}"
+        dtype = "float32" if _dequantises(kind) else kind.name
+        read = partial(_dequantised, file, info, kind, nbytes)
     release = partial(file.release, place, nbytes)
-    stored = StoredTensor(name, shape, dtype, nbytes, file.path, read, release, remark)
-    return turned(stored) if (_released(name) or "").endswith(CONV1D) else stored
+    return StoredTensor(info.name, info.shape, dtype, nbytes, file.path, read, release, remark)
+
+
+def _quantised(path: Path, info: Info) -> tuple[GGMLQuantizationType, int, int]:
+    """The type of a tensor that torch does not have: numbers and bytes of a block."""
+    try:
+        from gguf import GGML_QUANT_SIZES
+    except ImportError as error:
+        raise GPT2Error(
+            f"{path} is quantised, and the gguf package that turns its blocks into numbers is not "
+            "installed; pip install 'gpt2cli[gguf]'"
+        ) from error
+    kinds = {kind.value: kind for kind in GGML_QUANT_SIZES}
+    if info.kind not in kinds:
+        raise GPT2Error(f"{path}: {info.name} is of ggml's type {info.kind}, which is not known")
+    block, block_bytes = GGML_QUANT_SIZES[kinds[info.kind]]
+    if not info.shape or info.shape[-1] % block:
+        raise GPT2Error(f"{path}: {info.name} has rows that are no whole blocks; convert it again")
+    return kinds[info.kind], block, block_bytes
 
 
 @lru_cache
@@ -201,16 +206,20 @@ def _dequantises(kind: GGMLQuantizationType) -> bool:
     return True
 
 
-def _dequantised(tensor: ReaderTensor, shape: Shape) -> torch.Tensor:
+def _dequantised(
+    file: MappedFile, info: Info, kind: GGMLQuantizationType, nbytes: int
+) -> torch.Tensor:
     """The float32 numbers of a tensor: rows at a time, as the package makes twice their size."""
     import numpy as np
     import torch
     from gguf import dequantize
 
-    numbers = np.empty((math.prod(shape[:-1]), shape[-1]), np.float32)
-    blocks = tensor.data.reshape(len(numbers), -1)
+    numbers = np.empty((math.prod(info.shape[:-1]), info.shape[-1]), np.float32)
+    row_bytes = nbytes // max(1, len(numbers))
     with np.errstate(all="ignore"):  # a damaged scale gives NaN, which is refused by name
         for start in range(0, len(numbers), _ROWS):
-            rows = slice(start, start + _ROWS)
-            numbers[rows] = dequantize(blocks[rows], tensor.tensor_type)
-    return torch.from_numpy(numbers.reshape(shape))
+            rows = numbers[start : start + _ROWS]
+            data = file.read(info.offset + start * row_bytes, len(rows) * row_bytes)
+            blocks = np.frombuffer(data, np.uint8).reshape(len(rows), row_bytes)
+            rows[:] = dequantize(blocks, kind)
+    return torch.from_numpy(numbers.reshape(info.shape))

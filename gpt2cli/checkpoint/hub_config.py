@@ -12,7 +12,7 @@ from ..config import ParsedConfig, parse_config, read_json
 from ..errors import GPT2Error, listing
 from ..layout import HEAD, Shape
 from .names import hub_name
-from .stored import Source, StoredTensor
+from .stored import WEIGHT_DTYPES, Source, StoredTensor
 
 RELEASED_HEAD = 64  # the width of a head in every released size
 
@@ -96,4 +96,5 @@ def _same(head: StoredTensor, wte: StoredTensor) -> bool:
     """Whether a stored head is a copy of wte; then the two are one, as released."""
     import torch
 
-    return head.shape == wte.shape and torch.equal(head.read(), wte.read())
+    alike = head.shape == wte.shape and {head.dtype, wte.dtype} <= {*WEIGHT_DTYPES}
+    return alike and torch.equal(head.read(), wte.read())

@@ -29,10 +29,11 @@ def _names_a_file(name: str) -> bool:
 
 def check_index(weight_map: dict[str, str], names: dict[str, list[str]], where: str) -> None:
     """Raise GPT2Error unless each shard holds just the tensors that the index lists in it."""
+    there = {shard: {*held} for shard, held in names.items()}
     problems = [
         f"{name} is listed in {shard} and not there"
         for name, shard in weight_map.items()
-        if name not in names[shard]
+        if name not in there[shard]
     ]
     problems += [
         f"{name} is in {shard} and not listed there"

@@ -18,6 +18,7 @@ from .protobuf import WireError, varint
 _FOOTER = 48  # bytes: two handles padded to 40, and the magic number
 _MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 _TRAILER = 5  # bytes: compression, CRC-32C
+_MOST_UNFOLDED = 16  # bytes of keys a byte of file; variables of a network have about one
 _COMPRESSIONS = {1: "snappy", 2: "zstd"}
 
 
@@ -35,6 +36,8 @@ def read_table(path: Path) -> dict[bytes, bytes]:
     Raises GPT2Error when the file cannot be read, is no such table, or is damaged.
     """
     try:
+        if path.exists() and not path.is_file():  # a pipe, say, which may never end
+            raise GPT2Error(f"{path} is no file; name the checkpoint's own files")
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - _FOOTER))
             footer = file.read()
@@ -55,11 +58,18 @@ def _table(data: bytes, footer: bytes, path: Path) -> dict[bytes, bytes]:
     offset, size, _ = _handle(footer, place)
     table: dict[bytes, bytes] = {}
     last: bytes | None = None
+    end = unfolded = 0
     for _, handle in _rows(_block(data, offset, size, path)):
         offset, size, _ = _handle(handle, 0)
+        if offset < end:
+            raise WireError("its blocks overlap")
+        end = offset + size
         for key, value in _rows(_block(data, offset, size, path)):
             if last is not None and key <= last:
                 raise WireError("its keys are out of order")
+            unfolded += len(key)
+            if unfolded > _MOST_UNFOLDED * len(data):
+                raise WireError("its keys share too much")
             table[key] = value
             last = key
     return table

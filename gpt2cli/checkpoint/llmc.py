@@ -85,8 +85,10 @@ def open_file(path: Path) -> Source:
     parsed = parse_config(sizes, str(path))
     if padded < vocab_size:
         raise GPT2Error(f"{path} has {padded} padded rows for a vocabulary of {vocab_size}")
-    stored = list(_tensors(file, parsed, padded, *_DTYPES[version]))
-    _check_end(file, _HEADER + sum(tensor.nbytes for tensor in stored))
+    dtype, itemsize = _DTYPES[version]
+    count = sum(math.prod(shape) for _, _, shape in _layout(parsed, padded))
+    _check_end(file, _HEADER + count * itemsize)
+    stored = list(_tensors(file, parsed, padded, dtype, itemsize))
     stored[0] = _unpadded(stored[0], vocab_size)
     released = {part: name for part, name, _ in _layout(parsed, padded)}
     return Source("llmc", parsed, stored, lambda tensor: released[tensor.name], file.size)

@@ -7,7 +7,6 @@ gaps. Only headers are read here; a tensor is mapped when it is asked for.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config import GIT_LFS, lfs_pointer, parse_config, read_json
+from ..config import GIT_LFS, lfs_pointer, parse_config, parse_json, read_json
 from ..errors import GPT2Error
-from ..layout import Shape
+from ..layout import MOST_DIMS, Shape
 from .hub_config import hub_source
 from .index import check_index, read_index
 from .mapping import MappedFile
@@ -75,8 +74,8 @@ def parse_header(head: bytes, file_bytes: int, where: str) -> list[Entry]:
     if len(head) < data or file_bytes < data:
         raise GPT2Error(f"{where} is cut off inside its header; fetch the file again")
     try:
-        table = json.loads(head[8:data], object_pairs_hook=_without_doubles)
-    except (ValueError, RecursionError) as error:
+        table = parse_json(head[8:data])
+    except (ValueError, MemoryError) as error:
         raise GPT2Error(f"{where} has a damaged header ({error}); fetch the file again") from error
     if not isinstance(table, dict):
         raise GPT2Error(f"{where} has a damaged header (no object); fetch the file again")
@@ -168,8 +167,10 @@ def _entry(name: str, value: Any, data: int, where: str) -> Entry:
         shape = tuple(value["shape"])
     except (KeyError, TypeError, ValueError) as error:
         raise GPT2Error(f"{where}: {name} has a row that is not understood ({error!r})") from error
-    if any(type(n) is not int or n < 0 for n in (begin, end, *shape)):
-        raise GPT2Error(f"{where}: {name} has a size or place that is no whole number")
+    if any(type(n) is not int or not 0 <= n < 2**63 for n in (begin, end, *shape)):
+        raise GPT2Error(f"{where}: {name} has a size or place that is no whole number or too large")
+    if len(shape) > MOST_DIMS:
+        raise GPT2Error(f"{where}: {name} has {len(shape)} dimensions; {MOST_DIMS} are the most")
     if end - begin != math.prod(shape) * itemsize:
         raise GPT2Error(f"{where}: {name} has {end - begin} bytes, not those of its shape")
     return Entry(name, dtype, shape, data + begin, end - begin)
@@ -186,10 +187,3 @@ def _check_places(entries: list[Entry], data: int, file_bytes: int, where: str) 
         raise GPT2Error(
             f"{where} is {file_bytes} bytes long where its header says {place}; fetch it again"
         )
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise ValueError("a name stands twice")
-    return table

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import re
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,7 +69,18 @@ def stored_tensors(prefix: Path) -> list[StoredTensor]:
     index = prefix.with_name(prefix.name + INDEX_SUFFIX)
     entries, count = read_index(index)
     shards = [_open_shard(prefix, n, count) for n in range(count)]
+    _check_places(entries, index)
     return [_stored(name, entry, shards, index) for name, entry in entries.items()]
+
+
+def _check_places(entries: Mapping[str, Entry], index: Path) -> None:
+    """No variable reaches into another."""
+    ends: dict[int, int] = {}
+    for name, entry in sorted(entries.items(), key=lambda e: (e[1].offset, e[1].nbytes)):
+        if not entry.sliced and entry.nbytes:
+            if entry.offset < ends.get(entry.shard, 0):
+                raise GPT2Error(f"{index}: {name} overlaps another variable; fetch it again")
+            ends[entry.shard] = entry.offset + entry.nbytes
 
 
 def find_indexes(folder: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import GPT2Error
-from ..layout import Shape
+from ..layout import MOST_DIMS, Shape
 from .leveldb_table import read_table
 from .protobuf import WireError, fields, message, whole
 
@@ -118,6 +118,8 @@ def _shape(proto: bytes) -> Shape:
             raise WireError("its shape is unknown")
         if number == 2:
             dims.append(whole(dict(fields(message(value))).get(1, 0)))
+    if len(dims) > MOST_DIMS:
+        raise WireError(f"its shape has {len(dims)} dimensions")
     if any(dim < 0 for dim in dims):
         raise WireError(f"its shape {dims} is negative")
     return tuple(dims)

@@ -103,7 +103,11 @@ def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
 def main() -> NoReturn:
     """Run the program and leave with its exit code: 0, 1, 2, 70, 130, 141 or 143."""
     signal.signal(signal.SIGTERM, _terminate)
-    sys.exit(_run())
+    code = _run()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if callable(signal.getsignal(number)):  # while Python takes itself down, it would print
+            signal.signal(number, signal.SIG_DFL)
+    sys.exit(code)
 
 
 def _run() -> int:

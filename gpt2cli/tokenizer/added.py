@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
-from ..config import read_json
+from ..config import MOST, read_json
 from ..errors import GPT2Error
 
 END_OF_TEXT = "<|endoftext|>"
@@ -41,9 +41,21 @@ class AddedToken:
     normalized: bool
 
 
+def is_token_id(number: object) -> TypeGuard[int]:
+    """Whether a value of a file is an id that a token can have."""
+    return type(number) is int and 0 <= number <= MOST
+
+
 def optional_json(path: Path) -> dict[str, Any]:
     """The JSON object in the file at `path`, empty when there is no such file."""
     return read_json(path) if path.is_file() else {}
+
+
+def entries(value: object, where: str) -> list[Any]:
+    """A list of a file, empty when it is left out; GPT2Error for anything else."""
+    if value is not None and not isinstance(value, list):
+        raise GPT2Error(f"{where} is no list; fetch the file again")
+    return value or []
 
 
 def add(added: dict[str, AddedToken], entry: object, number: object, where: str) -> None:
@@ -55,7 +67,7 @@ def add(added: dict[str, AddedToken], entry: object, number: object, where: str)
     if not isinstance(entry, dict) or not isinstance(entry.get("content"), str):
         raise GPT2Error(f"{where}: {entry!r} is no added token")
     text = entry["content"]
-    if type(number) is not int or number < 0:
+    if not is_token_id(number):
         raise GPT2Error(f"{where}: the id of added token {text!r} is {number!r}")
     if text in added and added[text].id != number:
         raise GPT2Error(f"{where}: token {text!r} has two ids, {added[text].id} and {number}")
@@ -112,7 +124,8 @@ def _named_special(folder: Path) -> Iterator[tuple[object, str]]:
             yield data.get(key), str(path)
         for key in _NAMED_LISTS:
             group = data.get(key)
-            for entry in group.values() if isinstance(group, dict) else group or ():
+            several = [*group.values()] if isinstance(group, dict) else group
+            for entry in entries(several, f"{path}: {key}"):
                 yield entry, str(path)
     yield END_OF_TEXT, str(folder)
 

@@ -5,17 +5,21 @@ As data/shakespeare_char/prepare.py of https://github.com/karpathy/nanoGPT write
 numbers and looks up no name, so nothing in it can run.
 """
 
+import io
 import pickle
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..checkpoint.pickle_ops import check_opcodes
 from ..errors import GPT2Error
+from .added import is_token_id
 from .vocabulary import Vocabulary
 
 FILE = "meta.pkl"
 
-_MOST_BYTES = 1 << 26
+_MOST_BYTES = 1 << 25  # an entry for each character of Unicode is less
 
 # What a damaged pickle raises, and one that asks for more than is built here.
 _DAMAGE = (
@@ -63,9 +67,10 @@ def _table(path: Path) -> dict[str, int]:
         raise GPT2Error(f"{path} has no stoi, nanoGPT's table of characters")
     for text, number in stoi.items():
         if not isinstance(text, str) or len(text) != 1 or "\ud800" <= text <= "\udfff":
-            raise GPT2Error(f"{path}: token {text!r} is not a character; only those are read")
-        if type(number) is not int or number < 0:
-            raise GPT2Error(f"{path}: the id of {text!r} is {number!r}")
+            shown = reprlib.repr(text)
+            raise GPT2Error(f"{path}: token {shown} is not a character; only those are read")
+        if not is_token_id(number):
+            raise GPT2Error(f"{path}: the id of {text!r} is {reprlib.repr(number)}")
     if len(set(stoi.values())) < len(stoi):
         raise GPT2Error(f"{path}: two characters have one id")
     return stoi
@@ -73,10 +78,11 @@ def _table(path: Path) -> dict[str, int]:
 
 def _unpickled(path: Path) -> Mapping[Any, Any]:
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if path.stat().st_size > _MOST_BYTES or not path.is_file():
             raise GPT2Error(f"{path} is too large for a table of characters")
-        with path.open("rb") as file:
-            value = _Plain(file).load()
+        stream = io.BytesIO(path.read_bytes())
+        check_opcodes(stream)
+        value = _Plain(stream).load()
     except OSError as error:
         raise GPT2Error(f"cannot read {path}: {error.strerror}") from error
     except _DAMAGE as error:

@@ -29,7 +29,7 @@ _SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 
 # tiktoken panics on a run of a million spaces before a word. The pattern ends a piece before the
 # last space of such a run, so the text can be cut there.
-_LONG_SPACE = re.compile(rf"[{_SPACE}]{{100000,}}(?=[{_SPACE}][^{_SPACE}])")
+_LONG_SPACE = re.compile(rf"(?<![{_SPACE}])[{_SPACE}]{{100000,}}(?=[{_SPACE}][^{_SPACE}])")
 
 # What errors="surrogateescape" makes of bytes that are no UTF-8.
 _NO_TEXT = re.compile("([\udc80-\udcff]+)")

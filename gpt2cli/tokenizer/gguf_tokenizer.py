@@ -4,7 +4,7 @@ The keys are those of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md#
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..checkpoint.gguf import metadata
 from ..errors import GPT2Error
@@ -12,7 +12,7 @@ from .added import AddedToken
 from .merges import pair
 from .tokenizer_json import Parsed
 
-_CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5  # of token_type
+_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5  # of token_type
 
 # Names of the split that GPT-2 has; files from before the key existed lack it.
 _SPLITS = (None, "default", "gpt-2")
@@ -23,7 +23,11 @@ def parse_gguf(path: Path) -> Parsed | None:
 
     Raises GPT2Error for a tokenizer of another kind.
     """
-    kind, split = _value(path, "model"), _value(path, "pre")
+    values = metadata(path)
+    names = ("model", "pre", "tokens", "merges", "token_type")
+    kind, split, texts, merges, types = (
+        cast("Any", values.get(f"tokenizer.ggml.{name}")) for name in names
+    )
     if kind is None or kind == "none":
         return None
     if kind != "gpt2" or split not in _SPLITS:
@@ -32,13 +36,17 @@ def parse_gguf(path: Path) -> Parsed | None:
             "byte-level BPE is read"
         )
     for key in ("add_bos_token", "add_eos_token"):
-        if _value(path, key):
+        if values.get(f"tokenizer.ggml.{key}"):
             raise GPT2Error(f"{path}: {key}, which adds a token to every text, is not built here")
-    texts, merges = _value(path, "tokens"), _value(path, "merges")
-    if not isinstance(texts, list) or not isinstance(merges, list):
+    if texts is None or merges is None:
         raise GPT2Error(f"{path} holds a tokenizer without tokens or merges; convert it again")
-    types = _value(path, "token_type") or [1] * len(texts)
-    numbered = list(zip(texts, range(len(texts)), types, strict=False))
+    if types is None and _are_texts(texts):
+        types = [_NORMAL] * len(texts)
+    if not _are_texts(texts) or not _are_texts(merges) or not _are_kinds(types, len(texts)):
+        raise GPT2Error(f"{path} holds tokens or merges of a form not known; convert it again")
+    if len({*texts}) != len(texts):
+        raise GPT2Error(f"{path} holds a token that stands twice; convert it again")
+    numbered = list(zip(texts, range(len(texts)), types, strict=True))
     return Parsed(
         where=path,
         strings={text: number for text, number, kind in numbered if kind != _UNUSED},
@@ -52,5 +60,9 @@ def parse_gguf(path: Path) -> Parsed | None:
     )
 
 
-def _value(path: Path, key: str) -> Any:
-    return metadata(path, f"tokenizer.ggml.{key}")
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
+def _are_kinds(values: Any, count: int) -> bool:
+    return isinstance(values, list) and len(values) == count

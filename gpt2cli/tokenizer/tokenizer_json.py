@@ -10,7 +10,7 @@ from typing import Any
 
 from ..config import read_json
 from ..errors import GPT2Error
-from .added import AddedToken, add
+from .added import AddedToken, add, entries
 from .merges import Pair, pair, unspelled
 
 
@@ -61,8 +61,8 @@ def _steps(part: object, key: str, where: str) -> list[dict[str, Any]]:
     if not isinstance(part, dict):
         raise GPT2Error(f"{where}: {part!r} is no description of a part; fetch the file again")
     if part.get("type") == "Sequence":
-        inner = part.get(key)
-        return [step for item in inner or () for step in _steps(item, key, where)]
+        inner = entries(part.get(key), f"{where}: {key}")
+        return [step for item in inner for step in _steps(item, key, where)]
     return [part]
 
 
@@ -105,7 +105,7 @@ def _byte_level(part: object, where: str) -> bool:
 
 def _listed(data: Mapping[str, Any], where: str) -> dict[str, AddedToken]:
     added: dict[str, AddedToken] = {}
-    for entry in data.get("added_tokens") or ():
+    for entry in entries(data.get("added_tokens"), f"{where}: added_tokens"):
         add(added, entry, entry.get("id") if isinstance(entry, dict) else None, where)
     return added
 

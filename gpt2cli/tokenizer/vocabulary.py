@@ -15,7 +15,7 @@ from pathlib import Path
 from ..config import read_json
 from ..errors import GPT2Error
 from ..presets import weights_folder
-from .added import END_OF_TEXT, AddedToken, added_tokens, optional_json
+from .added import END_OF_TEXT, AddedToken, added_tokens, is_token_id, optional_json
 from .merges import Pair, are_released, first_unreached, read_merges, spelled, unspelled
 from .tokenizer_json import Parsed, parse
 
@@ -157,11 +157,13 @@ def _checked(strings: Mapping[str, object], where: Path) -> dict[str, int]:
     """The token → id table of a file: whole numbers, each of one token."""
     owners: dict[int, str] = {}
     for text, number in strings.items():
-        if type(number) is not int or number < 0:
+        if not is_token_id(number):
             raise GPT2Error(f"{where}: the id of token {text!r} is {number!r}")
         if number in owners:
             raise GPT2Error(f"{where}: id {number} is both {owners[number]!r} and {text!r}")
         owners[number] = text
+    if not owners:
+        raise GPT2Error(f"{where} holds no token; fetch the file again")
     return {text: number for number, text in owners.items()}
 
 

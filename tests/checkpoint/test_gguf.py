@@ -13,7 +13,6 @@ from gguf import GGMLQuantizationType
 from program import done
 
 from gpt2cli.checkpoint import Checkpoint
-from gpt2cli.checkpoint import gguf as reader
 from gpt2cli.errors import GPT2Error
 from gpt2cli.tokenizer import load_tokenizer
 
@@ -109,14 +108,13 @@ def test_a_file_cut_off_anywhere_is_refused(path: Path) -> None:
     sound = path.read_bytes()
     for length in (4, 5, 30, 100, 400, 1000, len(sound) // 2, len(sound) - 1):
         path.write_bytes(sound[:length])
-        reader._read.cache_clear()
-        assert f"{path} is cut off, damaged, or" in refusal(path)
+        assert f"{path} is cut off" in refusal(path)
 
 
 def test_without_the_package_the_extra_that_brings_it_is_named(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader._read.cache_clear()
+    path = gguf_files.write(tmp_path / "m.gguf", WIDE, WIDE_ARRAYS, GGMLQuantizationType.Q8_0)
     monkeypatch.setitem(sys.modules, "gguf", None)
     assert "pip install 'gpt2cli[gguf]'" in refusal(path)
 

@@ -175,12 +175,13 @@ def ended(monkeypatch, capsys, error: BaseException) -> tuple[int, str]:
     """The exit code and stderr of a command in which `error` is raised."""
     monkeypatch.setattr(params, "_count", fail(error))
     monkeypatch.setattr(sys, "argv", ["gpt2", "params"])
-    handler = signal.getsignal(signal.SIGTERM)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with pytest.raises(SystemExit) as left:
             cli.main()
     finally:
-        signal.signal(signal.SIGTERM, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     printed = capsys.readouterr()
     assert printed.out == ""
     return left.value.code, printed.err
