@@ -2,15 +2,20 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+FUZZ ?= 10000
 PROMPT ?= It is a truth universally acknowledged, that
 
-.PHONY: run test check format lint types bench clean
+.PHONY: run test fuzz check format lint types bench clean
 
 run: .venv/installed
 	$(BIN)/gpt2 generate -m austen -t 0.8 -k 40 "$(PROMPT)"
 
 test: .venv/installed
 	$(BIN)/python -m pytest
+
+# so many damaged files of each kind, and draws by the hundred thousand; about half an hour
+fuzz: .venv/installed
+	FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/fuzz/test_fuzz.py tests/test_sampling_properties.py
 
 check: lint types test
 
@@ -29,7 +34,7 @@ bench: .venv/bench
 	$(BIN)/python tests/benchmarks/bench.py
 
 clean:
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --no-build-isolation keeps the build backend among the pinned packages too

@@ -20,7 +20,7 @@ def one_line(text: str) -> str:
     """`text` on one line: what a terminal would act on spelled out, the middle of much left out."""
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split()))
 
 
 def listing(names: list[str], most: int = 3) -> str:

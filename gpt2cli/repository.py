@@ -243,11 +243,17 @@ def _sweep(path: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Where the client's cache lies, or would."""
+    """Where the client's cache lies, or would; GPT2Error for a user who has no home folder."""
     _settle_defaults()
     from huggingface_hub import constants
 
-    return Path(constants.HF_HUB_CACHE)
+    folder = Path(constants.HF_HUB_CACHE)
+    if folder.parts[:1] == ("~",):
+        raise GPT2Error(
+            "there is no home folder to keep the Hub's cache in; set HF_HOME to a folder, or use "
+            "`-m austen`, which needs none"
+        )
+    return folder
 
 
 def _settle_defaults() -> None:
@@ -271,7 +277,7 @@ def hub_client(repository: str, revision: str | None) -> Iterator[HfApi]:
 
     A disk that is too full is an error before the download, where the client only warns.
     """
-    _settle_defaults()
+    cache_folder()
     from huggingface_hub import HfApi
     from huggingface_hub.utils import logging as hub_logging
 

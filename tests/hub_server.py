@@ -30,6 +30,7 @@ class Repository:
     refusal: tuple[int, dict[str, str]] | None = None  # status and headers of every answer
     sent: dict[str, bytes] = field(default_factory=dict)  # what arrives in place of a file
     cut: dict[str, list[int]] = field(default_factory=dict)  # bytes after which a connection ends
+    claimed: dict[str, int] = field(default_factory=dict)  # a size that is not the file's
     reset: bool = False  # whether it ends with a reset, not in good order
     stall: dict[str, int] = field(default_factory=dict)  # bytes after which nothing more comes
     plain_etags: bool = False  # SHA-1 of the content, as some mirrors give, not git's
@@ -65,6 +66,8 @@ class HubServer:
         self.sent = 0
         self.ranges = True
         self.page: bytes | None = None  # what a network that wants a login answers to everything
+        self.silent = False  # whether it takes requests and answers none
+        self.circle = False  # whether it sends every request back to where it came from
         self.stalled = threading.Event()
         self.released = threading.Event()
         handler = type("Handler", (_Handler,), {"hub": self})
@@ -117,6 +120,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         path = urlsplit(self.path).path
         self.hub.requests.append(Request(self.command, path, self.headers.get("Range")))
+        if self.hub.silent:
+            return self.hub.released.wait(30) and None
+        if self.hub.circle:
+            return self._reply(302, {"Location": f"{self.hub.url}{self.path}"}, b"")
         if self.hub.page is not None:
             return self._reply(200, {"Content-Type": "text/html"}, self.hub.page)
         for pattern, method in (
@@ -153,11 +160,12 @@ class _Handler(BaseHTTPRequestHandler):
         tree = [{"type": "directory", "oid": "0" * 40, "size": 0, "path": f} for f in folders]
         for name, content in repository.files.items():
             oid = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-            entry = {"type": "file", "oid": oid, "size": len(content), "path": name}
+            size = repository.claimed.get(name, len(content))
+            entry = {"type": "file", "oid": oid, "size": size, "path": name}
             if name.endswith(LARGE):  # in git there is a pointer, with a hash of its own
                 entry["oid"] = "0" * 40
                 oid = hashlib.sha256(content).hexdigest()
-                entry["lfs"] = {"oid": oid, "size": len(content), "pointerSize": 134}
+                entry["lfs"] = {"oid": oid, "size": size, "pointerSize": 134}
             tree.append(entry)
         self._json(tree)
 
@@ -170,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
         # what the Hub says of its own Xet storage: to be left alone here
         headers = {
             "X-Linked-Etag": f'"{repository.etag(name)}"',
-            "X-Linked-Size": str(len(repository.files[name])),
+            "X-Linked-Size": str(repository.claimed.get(name, len(repository.files[name]))),
             "X-Xet-Hash": "0" * 64,
             "X-Xet-Refresh-Route": f"{self.hub.url}/api/xet",
             "Location": f"{self.hub.cdn}/cdn/{owner_name}/{repository.sha}/{name}",

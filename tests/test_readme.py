@@ -149,13 +149,14 @@ def written(text: str) -> list[str]:
     blocks = re.findall(r"(?<=^```sh\n).*?(?=^```$)", text, re.MULTILINE | re.DOTALL)
     commands = [command for command, _ in transcripts(text)] + "\n".join(blocks).splitlines()
     shell = [command.partition("  #")[0] for command in commands]
-    target = re.compile(r"(?:--record|--to|-o|convert \S+|>) (\S+)")
+    target = re.compile(r"(?:--record|--to|-o|convert (?:-\S+ )*\S+|>) (\S+)")
     return [name for command in shell for name in target.findall(command)]
 
 
 def test_no_command_of_the_readme_leaves_a_file_in_the_checkout() -> None:
     text = (
-        "```console\n$ gpt2 a > x\n> no\n```\n```sh\ngpt2 convert b ./c  # -o d\ngpt2 -o ~/e\n```\n"
+        "```console\n$ gpt2 a > x\n> no\n```\n"
+        "```sh\ngpt2 convert -q b ./c  # -o d\ngpt2 -o ~/e\n```\n"
     )
     assert written(text) == ["x", "./c", "~/e"]
     assert [

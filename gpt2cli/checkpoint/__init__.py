@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,7 +102,8 @@ class Checkpoint:
         """Have the system page the weights in while something else is done."""
         if hasattr(os, "posix_fadvise"):
             for path in {stored.file for stored in self.matched.tensors.values()}:
-                with path.open("rb") as file:
+                # a file that is gone by now is still mapped
+                with suppress(OSError), path.open("rb") as file:
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
     def release(self, name: str) -> None:

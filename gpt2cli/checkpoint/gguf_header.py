@@ -102,7 +102,6 @@ class _Cursor:
 
     def numbers(self, code: str, count: int) -> tuple[Any, ...]:
         nbytes = count * struct.calcsize(f"<{code}")
-        self.file.read(self.place + nbytes, 0)  # a count past the end is no format
         return struct.unpack(f"<{count}{code}", self.take(nbytes))
 
     def text(self) -> str:

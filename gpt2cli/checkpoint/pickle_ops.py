@@ -6,7 +6,9 @@ from typing import IO
 
 # Opcodes, and objects in everything that they take up, each counted as often as it is reached: ten
 # times what a training checkpoint of the largest GPT-2 has, and a few seconds' work.
-_MOST_HANDLED = 2_000_000
+_MOST_HANDLED = 1_000_000
+
+_MOST_BITS = 1024  # of a number; torch's own magic one has 77
 
 # What puts objects into the one below them, which is not handled again.
 _INTO = ("APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "BUILD")
@@ -30,6 +32,8 @@ def check_opcodes(stream: IO[bytes]) -> None:
         handled += 1
         if opcode.name == "GLOBAL" and argument in _REFUSED:
             raise pickle.UnpicklingError(f"GLOBAL {str(argument).replace(' ', '.')}")
+        if isinstance(argument, int) and argument.bit_length() > _MOST_BITS:
+            raise pickle.UnpicklingError("it has a number without measure")
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT"):
             if int(str(argument)) > 2 * len(memo) + 1000:
                 raise pickle.UnpicklingError("it numbers its objects at random")

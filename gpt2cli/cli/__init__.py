@@ -17,7 +17,8 @@ try:
     import click
 
     from .. import __version__
-    from ..errors import GPT2Error
+    from ..errors import GPT2Error, one_line
+    from .standard_error import make_sure as make_sure_of_stderr
 except KeyboardInterrupt:  # there is no seam yet
     sys.exit(130)
 
@@ -103,6 +104,7 @@ def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
 def main() -> NoReturn:
     """Run the program and leave with its exit code: 0, 1, 2, 70, 130, 141 or 143."""
     signal.signal(signal.SIGTERM, _terminate)
+    make_sure_of_stderr()
     code = _run()
     for number in (signal.SIGINT, signal.SIGTERM):
         if callable(signal.getsignal(number)):  # while Python takes itself down, it would print
@@ -117,7 +119,7 @@ def _run() -> int:
             raise GPT2Error("standard output is closed; send it to a file or to /dev/null")
         return _invoke()
     except GPT2Error as error:
-        return _say(f"Error: {_one_line(str(error))}", 1)
+        return _say(f"Error: {error}", 1)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -129,10 +131,7 @@ def _run() -> int:
         _drop_buffered()
         return 141
     except OSError as error:
-        if error.filename is not None or error.errno is None:
-            return _bug(error)
-        _drop_buffered()  # what is written to and has no name is stdout
-        return _say(f"Error: cannot write to standard output: {error.strerror}", 1)
+        return _bug(error) if error.errno is None else _refused_by_system(error)
     except Exception as error:  # the seam: whatever else arrives here is a bug of ours
         return _bug(error)
 
@@ -164,6 +163,14 @@ def _with_origin(error: GPT2Error, context: click.Context) -> GPT2Error:
     return GPT2Error(f"{error} ({name} is what GPT2_MODEL says)")
 
 
+def _refused_by_system(error: OSError) -> int:
+    """What the system refused; what is written to and has no name is stdout."""
+    if error.filename is not None:
+        return _say(f"Error: {one_line(f'cannot use {error.filename}: {error.strerror}')}", 1)
+    _drop_buffered()
+    return _say(f"Error: cannot write to standard output: {error.strerror}", 1)
+
+
 def _drop_buffered() -> None:
     """What is still buffered for stdout goes nowhere, so that it does not raise again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -183,8 +190,3 @@ def _bug(error: Exception) -> int:
 def _say(line: str, code: int) -> int:
     click.echo(line, err=True)
     return code
-
-
-def _one_line(text: str) -> str:
-    """`text` on one line, with what a terminal would act on spelled out."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split()))

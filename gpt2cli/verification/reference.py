@@ -13,7 +13,11 @@ from torch import Tensor
 
 from ..checkpoint.single_file import write_whole
 from ..config import read_json
-from ..errors import GPT2Error
+from ..errors import GPT2Error, listing
+
+# Types of a safetensors file's ids, and of all else in it.
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 _LONGEST_HEADER = 10**8  # bytes; safetensors reads none that is longer
 
@@ -108,8 +112,11 @@ def _from_safetensors(path: Path) -> Reference:
         if name not in tensors:
             raise GPT2Error(f"{path} has no {name}; a reference holds input_ids and logits")
     ids, logits = tensors.pop("input_ids"), tensors.pop("logits")
-    if ids.is_floating_point():
+    if ids.dtype not in _WHOLE:
         raise GPT2Error(f"{path}: input_ids are not whole numbers")
+    odd = {str(t.dtype) for t in (logits, *tensors.values()) if t.dtype not in _FLOATS}
+    if odd:
+        raise GPT2Error(f"{path} holds {listing(sorted(odd))}; save float32")
     states: list[Tensor] = []
     while (state := tensors.pop(f"hidden_states.{len(states)}", None)) is not None:
         states.append(state.to(torch.float32))

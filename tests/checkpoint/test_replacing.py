@@ -1,11 +1,13 @@
 """Files that replace others: all of them or none, whenever it is cut short."""
 
+import fcntl
+import os
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from gpt2cli.checkpoint.replacing import new_files
+from gpt2cli.checkpoint.replacing import new_files, scratch
 from gpt2cli.errors import GPT2Error
 
 OLD = {"config.json": "old", "model.safetensors": "old", "shard": "old", "notes": "mine"}
@@ -78,3 +80,34 @@ def test_while_files_are_moved_the_folder_is_no_checkpoint(
     monkeypatch.setattr(Path, "rename", watched)
     replace(folder)
     assert seen == [False] * 5 + [True]
+
+
+@pytest.mark.parametrize("suffix", ["partial", "old"])
+def test_what_a_killed_run_left_goes_with_the_next_and_nothing_else(
+    folder: Path, suffix: str
+) -> None:
+    for name in (f".gpt2cli-abcd1234.{suffix}", f".mine-abcd1234.{suffix}"):
+        (folder / name).mkdir()
+        (folder / name / "model.safetensors").write_text("half")
+    replace(folder)
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {f".mine-abcd1234.{suffix}"}
+
+
+def test_two_runs_beside_each_other_leave_each_other_alone(folder: Path) -> None:
+    with scratch(folder) as one:
+        (one / "file").write_text("one")
+        with scratch(folder) as other:
+            assert (one / "file").read_text() == "one"
+        assert not other.exists()
+    assert not one.exists()
+
+
+def test_files_are_not_replaced_while_another_process_replaces_them(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.raises(GPT2Error, match="another process is writing"):
+        replace(folder)
+    assert contents(folder) == OLD
+    os.close(descriptor)
+    replace(folder)
+    assert contents(folder) == NEW

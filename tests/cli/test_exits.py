@@ -187,7 +187,7 @@ def ended(monkeypatch, capsys, error: BaseException) -> tuple[int, str]:
     return left.value.code, printed.err
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), OSError(2, "gone", "name"), AssertionError()])
+@pytest.mark.parametrize("error", [KeyError("x"), OSError("no number"), AssertionError()])
 def test_a_bug_names_its_place_in_one_line(monkeypatch, capsys, error):
     monkeypatch.delenv("GPT2_DEBUG", raising=False)
     lines, first = inspect.getsourcelines(fail)
@@ -195,6 +195,12 @@ def test_a_bug_names_its_place_in_one_line(monkeypatch, capsys, error):
     place = f"{type(error).__name__} at test_exits.py:{line}"
     message = f"internal error ({place}); run again with GPT2_DEBUG=1 for the traceback"
     assert ended(monkeypatch, capsys, error) == (70, f"Error: {message}\n")
+
+
+def test_a_file_that_fails_where_nobody_looked_for_it_is_one_line(monkeypatch, capsys):
+    error = OSError(5, "Input/output error", "some\nname")
+    line = "Error: cannot use some name: Input/output error\n"
+    assert ended(monkeypatch, capsys, error) == (1, line)
 
 
 def test_a_bug_shows_its_traceback_when_asked(monkeypatch, capsys):

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from program import done, refusal, run
 
-from gpt2cli.cli import output, score, surprisal_page
+from gpt2cli.cli import options, output, score, surprisal_page
 from gpt2cli.cli.score_report import ScoreReport
 from gpt2cli.cli.surprisal import BOUNDS, STEPS, Piece, coloured, stretches
 from gpt2cli.sampling import TokenLogprob
@@ -286,7 +286,7 @@ def test_colour_is_for_terminals_whose_users_have_not_said_no(
 
 
 @pytest.mark.parametrize(
-    ("n_tokens", "terminal", "options", "shown"),
+    ("n_tokens", "terminal", "more", "shown"),
     [
         (N + 1, True, [], True),
         (N + 1, True, ["-q"], False),
@@ -295,12 +295,13 @@ def test_colour_is_for_terminals_whose_users_have_not_said_no(
     ],
 )
 def test_a_terminal_sees_how_far_a_long_text_is(
-    model: str, monkeypatch, n_tokens: int, terminal: bool, options: list[str], shown: bool
+    model: str, monkeypatch, n_tokens: int, terminal: bool, more: list[str], shown: bool
 ) -> None:
     stderr = io.StringIO()
     stderr.isatty = lambda: terminal
-    monkeypatch.setattr(score, "sys", SimpleNamespace(stderr=stderr))
-    done("score", "-m", model, "a" * n_tokens, *options)
+    for module in (options, score):
+        monkeypatch.setattr(module, "sys", SimpleNamespace(**vars(sys) | {"stderr": stderr}))
+    done("score", "-m", model, "a" * n_tokens, *more)
     assert bool(re.search(r"scoring .*100%", stderr.getvalue())) is shown
     assert shown or stderr.getvalue() == ""
 
