@@ -62,7 +62,7 @@ class Conv1D(nn.Module):
         return rows.view(*x.shape[:-1], -1)
 
 
-QUERIES = 8  # attention runs on whole multiples of so many queries
+QUERIES = 4  # attention runs on whole multiples of so many queries
 
 
 def padded_keys(n_keys: int) -> int:

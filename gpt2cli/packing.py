@@ -20,7 +20,9 @@ from .model import GPT2, KVCache
 __all__ = ["DTYPES", "dense", "row_exact"]
 
 _ROW_HINT = 16  # of the layouts oneDNN offers, one whose sums do not depend on the rows
-_MOST_ROWS = 64  # with more at once, some versions of oneDNN sum in another order
+_MOST_ROWS = 64  # that are known to be summed alike
+_ALIKE: dict[tuple[int, ...], bool] = {}  # K, N, rows, threads: whether so many are as well
+_AT_ONCE = 1024  # outputs that are quantised together: a head takes no room twice
 _LARGEST_HALF = 65504.0
 _FILTERING = threading.Lock()
 _LEVELS = 63  # activations are 7 bits and a sign for FBGEMM: with more its sums of two overflow
@@ -43,23 +45,37 @@ def dense(dtype: str, weight: Tensor, bias: Tensor | None) -> nn.Module:
 
 
 class _PackedFloat32(nn.Module):
-    """oneDNN's dense layer on weights in its own order."""
+    """oneDNN's dense layer on weights in its own order.
+
+    Some of its versions sum many rows in another order than few; there many are several times few.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.T.contiguous(), _ROW_HINT)
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.T, _ROW_HINT)
         self.bias = _plain_copy(bias)
+        self.shape = weight.shape
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.flatten(0, -2)
         if len(rows) <= _MOST_ROWS:
             return self._linear(x)
-        out = torch.cat([self._linear(part) for part in torch.split(rows, _MOST_ROWS)])
+        case = (*self.shape, len(rows), torch.get_num_threads())
+        out = self._linear(rows)
+        if case not in _ALIKE:
+            _ALIKE[case] = self._is_alike(rows, out)
+        if not _ALIKE[case]:
+            out = torch.cat([self._linear(part) for part in torch.split(rows, _MOST_ROWS)])
         return out.view(*x.shape[:-1], -1)
 
     def _linear(self, x: Tensor) -> Tensor:
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return out
+
+    def _is_alike(self, rows: Tensor, out: Tensor) -> bool:
+        """Whether the first, some middle and the last rows have the sums that few rows have."""
+        places = [slice(i, i + _ROW_HINT) for i in (0, len(rows) // 2, len(rows) - _ROW_HINT)]
+        return all(torch.equal(self._linear(rows[place]), out[place]) for place in places)
 
 
 class _PackedFloat16(nn.Module):
@@ -126,12 +142,14 @@ def _half(weight: Tensor, bias: Tensor | None) -> nn.Module:
 
 
 def _int8(weight: Tensor, bias: Tensor | None) -> nn.Module:
-    low, high = torch.aminmax(weight, dim=0)
-    scale = torch.maximum(high, -low).clamp_(min=1e-30).div_(127)
-    whole = (weight / scale).round_().to(torch.int8)
+    scale = torch.maximum(weight.amax(0), -weight.amin(0)).clamp_(min=1e-30).div_(127)
+    whole = torch.empty(weight.T.shape, dtype=torch.int8, device=weight.device)
+    pieces = [torch.split(each, _AT_ONCE) for each in (whole, weight.T, scale)]
+    for to, part, step in zip(*pieces, strict=True):
+        to.copy_((part.T / step).round_().to(torch.int8).T)
     if _packs("int8", weight):
-        return _PackedInt8(whole.T.contiguous(), scale, bias)
-    return _Plain(whole, scale, bias)
+        return _PackedInt8(whole, scale, bias)
+    return _Plain(whole.T, scale, bias)
 
 
 def _quantized(weight: Tensor, scale: Tensor) -> Tensor:

@@ -257,7 +257,7 @@ def test_a_window_masks_and_places_each_row_by_its_own_length(model: GPT2) -> No
     cache.lengths[:] = torch.tensor([0, 3])
     window = cache.window(2)
     assert window.positions.tolist() == [[0, 1], [3, 4]]
-    assert window.mask.shape == (2, 1, 8, 64)
+    assert window.mask.shape == (2, 1, 4, 64)
     seen = window.mask == 0
     assert seen[:, 0, :2].sum(-1).tolist() == [[1, 2], [4, 5]]
     assert seen[1, 0, 1].tolist() == [key <= 4 for key in range(64)]

@@ -61,11 +61,24 @@ def test_a_layer_computes_what_its_weights_say(monkeypatch, kernels, dtype, n_in
 @pytest.mark.parametrize(("n_in", "n_out"), SHAPES)
 def test_a_rows_result_is_bit_equal_beside_any_others_even_an_outlier(dtype, n_in, n_out):
     layer = packing.dense(dtype, numbers(n_in, n_out), numbers(n_out, seed=1))
-    x = numbers(130, n_in, seed=2)
+    x = numbers(513, n_in, seed=2)
     x[3] *= 1e4
     alone = torch.cat([layer(row[None]) for row in x])
-    for rows in [*range(2, 41), 64, 130]:
+    for rows in [*range(2, 41), 64, 130, 512, 513]:
         assert torch.equal(layer(x[:rows]), alone[:rows]), rows
+
+
+def test_many_rows_go_in_parts_where_together_their_sums_differ(monkeypatch):
+    layer, x = packing.dense("float32", numbers(24, 72), None), numbers(130, 24)
+    expected = torch.cat([layer(part) for part in x.split(10)])
+    linear = packing._PackedFloat32._linear
+    monkeypatch.setattr(packing, "_ALIKE", {})
+    monkeypatch.setattr(
+        packing._PackedFloat32, "_linear", lambda self, x: linear(self, x) + float(len(x) > 100)
+    )
+    for _ in range(2):  # as found out, and as remembered
+        assert torch.equal(layer(x), expected)
+    assert [*packing._ALIKE.values()] == [False]
 
 
 @pytest.mark.parametrize("dtype", packing.DTYPES)
