@@ -94,12 +94,24 @@ def top_p(p: float) -> Filter:
 
     def apply(candidates: Candidates) -> Candidates:
         weights = candidates.weights()
-        order = np.argsort(-weights, kind="stable")
-        mass = np.cumsum(weights[order])
-        crossing = int(np.searchsorted(mass, p * mass[-1]))
+        goal = p * weights.sum()
+        for most in (512, 8192, len(weights)):  # few are enough as a rule, and soon sorted
+            order = _best_first(weights, most)
+            mass = np.cumsum(weights[order])
+            if mass[-1] >= goal:
+                break
+        crossing = int(np.searchsorted(mass, goal))
         return candidates.only(np.sort(order[: crossing + 1]))
 
     return apply
+
+
+def _best_first(weights: Floats, most: int) -> Ids:
+    """The places of the `most` largest and of the last one's equals: by size, then by place."""
+    places = np.arange(len(weights))
+    if most < len(weights):
+        places = np.flatnonzero(weights >= np.partition(weights, -most)[-most])
+    return places[np.argsort(-weights[places], kind="stable")]
 
 
 def min_p(share: float) -> Filter:
@@ -198,7 +210,8 @@ class Sampler:
             return Candidates(self.ids, logits).only(np.array([logits.argmax()]))
         with np.errstate(over="ignore"):  # a tiny temperature sends all but the largest to -inf
             scaled = (logits - logits.max()) / self.options.temperature
-        return Candidates(self.ids, scaled).only(scaled > -np.inf)
+        candidates, left = Candidates(self.ids, scaled), scaled > -np.inf
+        return candidates if left.all() else candidates.only(left)
 
     def _draw(self, candidates: Candidates) -> int:
         if self.options.temperature == 0:  # which takes no number
