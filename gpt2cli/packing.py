@@ -19,7 +19,8 @@ from .model import GPT2, KVCache
 
 __all__ = ["DTYPES", "dense", "row_exact"]
 
-_ROW_HINT = 16  # of the layouts oneDNN offers, one whose sums do not depend on the rows
+_ROW_HINT = 64  # of the layouts oneDNN offers, one whose sums do not depend on the rows
+_FEW_ROWS = 16
 _MOST_ROWS = 64  # that are known to be summed alike
 _ALIKE: dict[tuple[int, ...], bool] = {}  # K, N, rows, threads: whether so many are as well
 _AT_ONCE = 1024  # outputs that are quantised together: a head takes no room twice
@@ -74,7 +75,7 @@ class _PackedFloat32(nn.Module):
 
     def _is_alike(self, rows: Tensor, out: Tensor) -> bool:
         """Whether the first, some middle and the last rows have the sums that few rows have."""
-        places = [slice(i, i + _ROW_HINT) for i in (0, len(rows) // 2, len(rows) - _ROW_HINT)]
+        places = [slice(i, i + _FEW_ROWS) for i in (0, len(rows) // 2, len(rows) - _FEW_ROWS)]
         return all(torch.equal(self._linear(rows[place]), out[place]) for place in places)
 
 

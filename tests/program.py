@@ -10,6 +10,8 @@ from unittest import mock
 
 from gpt2cli.cli import main
 
+PROGRAM = "from gpt2cli.cli import program; program()"  # what the installed `gpt2` runs
+
 
 @dataclass(frozen=True)
 class Ran:
@@ -78,4 +80,4 @@ def refusal(*args: str, stdin: bytes | None = None) -> str:
 def child(*args: str | bytes, **options) -> subprocess.Popen:
     """`gpt2` with these arguments as a process of its own, with pipes for what is not given."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen([sys.executable, "-m", "gpt2cli", *args], **(pipes | options))
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, *args], **(pipes | options))

@@ -10,6 +10,7 @@ try:
     import shlex
     import signal
     import traceback
+    from contextlib import suppress
     from pathlib import Path
     from types import FrameType
     from typing import NoReturn
@@ -112,12 +113,26 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
+def program() -> NoReturn:
+    """`main` as the program `gpt2`; it ends at once, as Python takes half a second to undo torch."""
+    try:
+        main()
+    except SystemExit as end:
+        if "torch" not in sys.modules or not isinstance(end.code, int):
+            raise
+        with suppress(OSError):  # which has been said, if somebody can hear it
+            sys.stdout.flush()
+        os._exit(end.code)
+
+
 def _run() -> int:
     """Run the command; every way it can end, as an exit code."""
     try:
         if sys.stdout is None:
             raise GPT2Error("standard output is closed; send it to a file or to /dev/null")
-        return _invoke()
+        code = _invoke()
+        sys.stdout.flush()
+        return code
     except GPT2Error as error:
         return _say(f"Error: {error}", 1)
     except click.ClickException as error:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from gpt2cli.config import GPT2Config
 from gpt2cli.layout import shapes
 from gpt2cli.presets import PRESETS
 
@@ -27,7 +28,7 @@ def build(folder: Path) -> None:
             write_ctranslate2(arrays, folder / f"ct2-{kind}", kind)
     for kind in ("F32", "F16", "Q8_0"):
         if not (folder / f"{kind}.gguf").exists():
-            write_gguf(arrays, folder / f"{kind}.gguf", kind)
+            write_gguf(CONFIG, arrays, folder / f"{kind}.gguf", kind)
 
 
 def write_hub(folder: Path) -> None:
@@ -96,21 +97,21 @@ def _dense(spec: object, arrays: Arrays, name: str) -> None:
     spec.bias = arrays[f"{name}.bias"]
 
 
-def write_gguf(arrays: Arrays, path: Path, kind: str) -> None:
+def write_gguf(config: GPT2Config, arrays: Arrays, path: Path, kind: str) -> None:
     """As llama.cpp's converter writes a GPT-2: matrices in a type, the rest in float32."""
     import gguf
 
     writer = gguf.GGUFWriter(path, "gpt2")
-    writer.add_block_count(CONFIG.n_layer)
-    writer.add_context_length(CONFIG.n_positions)
-    writer.add_embedding_length(CONFIG.n_embd)
-    writer.add_feed_forward_length(CONFIG.inner)
-    writer.add_head_count(CONFIG.n_head)
-    writer.add_layer_norm_eps(CONFIG.layer_norm_epsilon)
-    writer.add_vocab_size(CONFIG.vocab_size)
+    writer.add_block_count(config.n_layer)
+    writer.add_context_length(config.n_positions)
+    writer.add_embedding_length(config.n_embd)
+    writer.add_feed_forward_length(config.inner)
+    writer.add_head_count(config.n_head)
+    writer.add_layer_norm_eps(config.layer_norm_epsilon)
+    writer.add_vocab_size(config.vocab_size)
     writer.add_tokenizer_model("none")
     quantization = gguf.GGMLQuantizationType[kind]
-    for name, array in _gguf_names(arrays):
+    for name, array in _gguf_names(config, arrays):
         wide = name.endswith("bias") or "norm" in name or name.startswith("position")
         chosen = gguf.GGMLQuantizationType.F32 if wide else quantization
         writer.add_tensor(name, gguf.quants.quantize(array, chosen), raw_dtype=chosen)
@@ -120,13 +121,13 @@ def write_gguf(arrays: Arrays, path: Path, kind: str) -> None:
     writer.close()
 
 
-def _gguf_names(arrays: Arrays):
+def _gguf_names(config: GPT2Config, arrays: Arrays):
     yield "token_embd.weight", arrays["wte.weight"]
     yield "output.weight", arrays["wte.weight"]
     yield "position_embd.weight", arrays["wpe.weight"]
     for part in ("weight", "bias"):
         yield f"output_norm.{part}", arrays[f"ln_f.{part}"]
-        for layer in range(CONFIG.n_layer):
+        for layer in range(config.n_layer):
             for ours, theirs in zip(LAYERS, GGUF_LAYERS, strict=True):
                 array = arrays[f"h.{layer}.{ours}.{part}"]
                 yield f"blk.{layer}.{theirs}.{part}", np.ascontiguousarray(array.T)
