@@ -30,7 +30,7 @@ from .checkpoint import Checkpoint
 from .config import GPT2Config
 from .errors import GPT2Error
 from .generation import MOST_ROWS, Continuation, Request, Step, generate
-from .hub import DEFAULT, fetch, parse_model
+from .hub import DEFAULT, fetch, parse_model, tokenizer_place
 from .loader import load as load_network
 from .loader import pick_device
 from .model import GPT2
@@ -121,8 +121,7 @@ def load(
     """
     named = parse_model(model)
     checkpoint = Checkpoint.open(fetch(named, progress=progress), n_head)
-    place = checkpoint.path if named.preset is None else None
-    tokenizer = load_tokenizer(place, checkpoint.config.vocab_size)
+    tokenizer = load_tokenizer(tokenizer_place(named), checkpoint.config.vocab_size)
     return Model(load_network(checkpoint, pick_device(device), dtype), tokenizer)
 
 

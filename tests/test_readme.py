@@ -5,17 +5,20 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sysconfig
 import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+PICTURES = ROOT / "docs" / "pictures.py"
 
 CONSOLE = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
 TREE = re.compile(r"(?<=^```text\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
@@ -106,6 +109,28 @@ def listed(*places: str) -> set[str]:
 )
 def test_a_command_prints_what_the_readme_says(command: str, output: str) -> None:
     assert masked(printed(command)) == masked(output)
+
+
+def test_what_the_readme_says_in_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(r"(?<=^```python\n).*?(?=^```$)", README.read_text(), re.M | re.S)
+    exec(compile(block, README.name, "exec"), {})
+    *texts, perplexity = capsys.readouterr().out.splitlines()
+    assert len(texts) >= 2
+    assert float(perplexity) > 1
+
+
+def lettering(svg: str) -> str:
+    """The text of a picture of a terminal, in its lines, below the window's title."""
+    texts = ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+    shown = [text.text or "" for text in texts if not text.attrib["class"].endswith("-title")]
+    return "".join(shown).replace("\N{NO-BREAK SPACE}", " ")
+
+
+@pytest.mark.skipif(not PICTURES.exists(), reason="a source distribution has no pictures")
+def test_the_picture_of_a_terminal_shows_what_its_commands_print() -> None:
+    pictures = runpy.run_path(str(PICTURES))
+    shown = lettering(pictures["TERMINAL"].read_text())
+    assert masked(shown) == masked(lettering(pictures["terminal"]()))
 
 
 def test_the_readme_has_transcripts_and_one_tree() -> None:

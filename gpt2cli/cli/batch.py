@@ -13,7 +13,7 @@ from ..errors import GPT2Error
 from .batch_output import Output, parsed
 from .output import json_line
 from .prompt_file import Prompt
-from .writing import facts, feed
+from .writing import facts
 
 if TYPE_CHECKING:
     from ..generation import Meter, Request, Step
@@ -128,6 +128,8 @@ class Writing:
 
     def write(self, steps: Iterator[Step], model: str, *, exact: bool) -> None:
         """Take the steps and write a line for each text that ends."""
+        from ..prompting import feed
+
         for step in steps:
             text = step.continuation
             number, stream = self._begun[id(text.request)]

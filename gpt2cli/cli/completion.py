@@ -4,11 +4,22 @@ import os
 from contextlib import suppress
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class, shell_complete
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
+    add_completion_class,
+    get_completion_class,
+    shell_complete,
+)
 
 from ..errors import GPT2Error
 from ..naming import names
 from .output import emit
+
+_SWITCH_ON = "(( $+functions[compdef] )) || { autoload -Uz compinit; compinit -i; }"
 
 VARIABLE = "_GPT2_COMPLETE"  # set by the script where the program is to complete, not to run
 
@@ -41,6 +52,45 @@ def complete(group: click.Group) -> int | None:
         return shell_complete(group, {}, "gpt2", VARIABLE, asked)
     except (KeyError, ValueError):
         raise GPT2Error(f"{VARIABLE} is for the shell's completion; unset it") from None
+
+
+@add_completion_class
+class _Bash(BashComplete):
+    """Bash takes ``--option=value`` for three words."""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        args, incomplete = super().get_completion_args()
+        return [word for word in args if word != "="], incomplete
+
+
+class _WholeWords(ShellComplete):
+    """For shells that take ``--option=value`` for one word and put an answer in its place."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
+        found = super().get_completions(args, incomplete)
+        option, equals, _ = incomplete.rpartition("=")
+        if not option.startswith("--"):
+            return found
+        return [
+            CompletionItem(f"{option}{equals}{item.value}", item.type, item.help) for item in found
+        ]
+
+
+@add_completion_class
+class _Zsh(_WholeWords, ZshComplete):
+    """Zsh, which has completion when it is asked for."""
+
+    def source(self) -> str:
+        """What zsh reads; where ~/.zshrc has not switched completion on, it does."""
+        first, rest = super().source().split("\n", 1)
+        return f"{first}\n{_SWITCH_ON}\n{rest}"
+
+
+@add_completion_class
+class _Fish(_WholeWords, FishComplete):
+    """Fish, whose descriptions may have commas."""
+
+    source_template = FishComplete.source_template.replace('split ","', 'split --max 1 ","')
 
 
 class _Model(click.types.StringParamType):

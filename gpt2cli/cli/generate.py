@@ -22,7 +22,9 @@ from .writing import Style, note_slide, write_json, write_text
 from .writing_options import check_keep, notes, wishes, writing_options
 
 if TYPE_CHECKING:
-    from ..generation import Request
+    from ..checkpoint import Checkpoint
+    from ..request import Request
+    from ..tokenizer import Tokenizer
 
 
 @click.command("generate", short_help="Continue a text.")
@@ -69,11 +71,6 @@ def command(
     encoding: str | None,
     keep_newline: bool,
     unconditional: bool,
-    device: str,
-    dtype: str,
-    threads: int | None,
-    draft: bool,
-    timing: bool,
     quiet: bool,
     **options: Any,
 ) -> None:
@@ -100,8 +97,7 @@ def command(
     prompt = words[0] if words else None
     _check_usage(prompt, file, unconditional, keep_newline, options)
     if options["prompts"] is not None:
-        computed = {"device": device, "dtype": dtype, "threads": threads, "draft": draft}
-        write_prompts(model, encoding, options | computed, timing=timing, quiet=quiet)
+        write_prompts(model, encoding, options, quiet=quiet)
         return
     text = ""
     if not unconditional:  # None: no prompt on a terminal, which starts from the start token too
@@ -109,9 +105,22 @@ def command(
     checkpoint, vocabulary = open_with_tokenizer(model, quiet=quiet)
     check_keep(options["keep"], checkpoint.config.n_positions)
     if options["interactive"]:
-        gpt2 = network(checkpoint, device, threads, dtype)
-        Loop(gpt2, vocabulary, options | {"draft": draft}, quiet=quiet).run(text)
+        gpt2 = network(checkpoint, options["device"], options["threads"], options["dtype"])
+        Loop(gpt2, vocabulary, options, quiet=quiet).run(text)
         return
+    _write_samples(checkpoint, vocabulary, text, model, options, quiet=quiet)
+
+
+def _write_samples(
+    checkpoint: Checkpoint,
+    vocabulary: Tokenizer,
+    text: str,
+    model: str,
+    options: dict[str, Any],
+    *,
+    quiet: bool,
+) -> None:
+    """Continue `text` --samples times, and print what comes of it."""
     from ..generation import Meter, check, generate
     from ..prompting import Prompter
 
@@ -122,20 +131,18 @@ def command(
     requests = [replace(request, sample=sample) for sample in range(options["samples"])]
     streams = [prompter.stream() for _ in requests]
     check(requests, checkpoint.config)
-    gpt2 = network(checkpoint, device, threads, dtype)
-    meter = Meter()
-    steps = note_slide(generate(gpt2, requests, drafts=draft, meter=meter), quiet)
-    clock = Clock()
-    if timing:
-        steps = clock.watch(steps)
+    gpt2 = network(checkpoint, options["device"], options["threads"], options["dtype"])
+    meter, clock = Meter(), Clock()
+    steps = generate(gpt2, requests, drafts=options["draft"], meter=meter)
+    steps = clock.watch(note_slide(steps, quiet))
     if options["as_json"]:
         write_json(steps, streams, vocabulary, text, model, exact=gpt2.row_exact)
     else:
         echoed = text if options["echo"] and not options["trace"] else ""
         style = Style(len(requests), echoed, options["null"])
         write_text(steps, streams, style, vocabulary if options["trace"] else None)
-    if timing:
-        click.echo(clock.report(meter, checkpoint.config, dtype), err=True)
+    if options["timing"]:
+        click.echo(clock.report(meter, checkpoint.config, options["dtype"]), err=True)
 
 
 def _check_usage(

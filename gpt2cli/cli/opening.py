@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..checkpoint import Checkpoint
-from ..hub import fetch, parse_model
+from ..hub import fetch, parse_model, tokenizer_place
 from ..tokenizer import Tokenizer, load_tokenizer
 from .options import chosen_heads, note
 
@@ -23,10 +23,9 @@ def open_weights(model: str, *, quiet: bool, tokenizer: bool = False) -> Checkpo
 
 
 def open_with_tokenizer(model: str, *, quiet: bool) -> tuple[Checkpoint, Tokenizer]:
-    """The checkpoint of a MODEL and its tokenizer; the bundled one for a released size."""
-    released = parse_model(model).preset is not None
+    """The checkpoint of a MODEL and its tokenizer, with one fetch for both."""
     checkpoint = open_weights(model, quiet=quiet, tokenizer=True)
-    place = None if released else checkpoint.path
+    place = tokenizer_place(parse_model(model))
     return checkpoint, load_tokenizer(place, checkpoint.config.vocab_size)
 
 

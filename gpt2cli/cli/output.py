@@ -37,4 +37,10 @@ def literal(token: bytes) -> str:
 def in_colour() -> bool:
     """Whether stdout is a terminal that shows colours, and its user has not said NO_COLOR."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return sys.stdout.isatty() and not plain
+    if plain or not sys.stdout.isatty():
+        return False
+    if sys.platform == "win32":  # where a console is asked to show them; click depends on this
+        import colorama
+
+        colorama.just_fix_windows_console()
+    return True

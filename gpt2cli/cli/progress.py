@@ -24,6 +24,7 @@ class Progress:
         self.before = self.texts = texts
         self.total = total
         self.tokens = 0
+        self._whole = 0  # tokens of the texts that have ended
         self._quiet = quiet
         self._shown = False  # a line that has not ended
         self._terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -35,7 +36,7 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """The last line; what was begun is not left open."""
         if kind is None or self._shown:
-            self._say(f"{self._sum()}, took {_time(perf_counter() - self._began)}")
+            self._say(f"{self._sum()}, took {duration(perf_counter() - self._began)}")
         if self._shown:
             click.echo(err=True)
 
@@ -44,7 +45,9 @@ class Progress:
         for step in steps:
             yield step
             self.tokens += step.token is not None
-            self.texts += step.continuation.finish_reason is not None
+            if step.continuation.finish_reason is not None:
+                self.texts += 1
+                self._whole += len(step.continuation.tokens)
             every = _TERMINAL_SECONDS if self._terminal else _PLAIN_SECONDS
             if self.texts < self.total and perf_counter() - self._said >= every:
                 self._say(f"{self._sum()}, {self._left()}")
@@ -64,14 +67,18 @@ class Progress:
         return f"{self.texts:,} of {self.total:,} texts, {rate:,.0f} tokens/s"
 
     def _left(self) -> str:
-        """How long the rest takes at the speed so far."""
+        """How long the rest takes, at the speed and with texts as long as those so far."""
         done = self.texts - self.before
         if not done:
             return "time left unknown"
-        return f"{_time((perf_counter() - self._began) / done * (self.total - self.texts))} left"
+        # a text is its tokens and one more, as some have none
+        begun = self.tokens - self._whole
+        rest = max(0, (self._whole + done) / done * (self.total - self.texts) - begun)
+        passed = perf_counter() - self._began
+        return f"{duration(passed * rest / (self.tokens + done))} left"
 
 
-def _time(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """As 1:02:03, or 2:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -90,7 +90,7 @@ def check_prompts_usage(prompts: Path | None, output: Path | None) -> None:
 
 
 def write_prompts(
-    model: str, encoding: str | None, options: dict[str, Any], *, timing: bool, quiet: bool
+    model: str, encoding: str | None, options: dict[str, Any], *, quiet: bool
 ) -> None:
     """Write the texts that --output lacks of those that --prompts asks for, in order."""
     prompts = read_prompts(options["prompts"], encoding)
@@ -114,7 +114,7 @@ def write_prompts(
         gpt2 = network(checkpoint, options["device"], options["threads"], options["dtype"])
         writing = Writing(texts, there, output)
         try:
-            _write(writing, gpt2, model, options, timing=timing, quiet=quiet)
+            _write(writing, gpt2, model, options, quiet=quiet)
         except BaseException as end:
             if not isinstance(end, Exception):
                 done = f"{writing.next:,} of {len(texts):,} texts are in {output.path}"
@@ -124,7 +124,7 @@ def write_prompts(
 
 
 def _write(
-    writing: Writing, gpt2: GPT2, model: str, options: dict[str, Any], *, timing: bool, quiet: bool
+    writing: Writing, gpt2: GPT2, model: str, options: dict[str, Any], *, quiet: bool
 ) -> None:
     from ..generation import MOST_ROWS, Meter
 
@@ -134,7 +134,7 @@ def _write(
     with Progress(writing.next, len(writing.texts), quiet) as progress:
         steps = progress.watch(clock.watch(note_slide(steps, quiet)))
         writing.write(steps, model, exact=gpt2.row_exact)
-    if timing:
+    if options["timing"]:
         click.echo(clock.report(meter, gpt2.config, options["dtype"]), err=True)
 
 

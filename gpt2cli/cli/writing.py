@@ -83,6 +83,8 @@ def write_text(
 
     With the vocabulary of `traced` texts, print how each token was chosen, in place of the text.
     """
+    from ..prompting import feed
+
     order = _InOrder(style)
     order.open()
     for step in steps:
@@ -106,6 +108,8 @@ def write_json(
 
     `exact` says whether each text is the one that its prompt would have alone.
     """
+    from ..prompting import feed
+
     done: dict[int, bytes] = {}
     current = 0
     for step in steps:
@@ -129,15 +133,6 @@ def note_slide(steps: Iterator[Step], quiet: bool) -> Iterator[Step]:
             said = True
             note("the text outgrew the model: its older half is dropped as it goes on", quiet)
         yield step
-
-
-def feed(step: Step, stream: TextStream) -> bytes:
-    """The bytes that a step adds to a text; the text ends where a stop string begins."""
-    text = step.continuation
-    piece = b"" if step.token is None else stream.push(step.token)
-    if stream.stopped:
-        text.stop()
-    return piece if text.finish_reason is None else piece + stream.finish()
 
 
 def facts(text: Continuation, stream: TextStream, vocabulary: Tokenizer) -> dict[str, Any]:

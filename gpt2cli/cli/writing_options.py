@@ -143,7 +143,7 @@ _OPTIONS = (
     click.option(
         "--trace",
         is_flag=True,
-        help="How each token was chosen, step by step, in place of the text; or in --json.",
+        help="How each token was chosen, step by step, in place of the text; in JSON, beside it.",
     ),
 )
 

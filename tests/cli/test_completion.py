@@ -1,6 +1,7 @@
 """Completion: what the program offers to the shell, and the scripts that ask for it."""
 
 import os
+import select
 import shlex
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ from program import done, run
 from gpt2cli.cli import COMMANDS
 from gpt2cli.cli.completion import VARIABLE
 from gpt2cli.naming import names
+
+pty = pytest.importorskip("pty", reason="a pseudo-terminal is a thing of Unix")
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "hub" / "hub-released"
 
@@ -35,6 +38,14 @@ def offered(line: str, **environment: str) -> list[str]:
     return ran.stdout.splitlines()
 
 
+def cached(cache: Path, name: str) -> Path:
+    """A model called owner/`name` in the Hub client's cache."""
+    folder = cache / f"models--owner--{name}"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text("a" * 40)
+    return shutil.copytree(FIXTURE, folder / "snapshots" / ("a" * 40))
+
+
 def test_commands_and_options_are_offered():
     assert offered("gpt2 ") == [f"plain,{name}" for name in COMMANDS]
     assert offered("gpt2 par") == ["plain,params"]
@@ -47,12 +58,8 @@ def test_commands_and_options_are_offered():
     ["generate -m", "tokens --model", "params", "verify", "download", "convert", "score -m"],
 )
 def test_model_is_a_name_that_is_known_or_cached_or_a_file(before, tmp_path):
-    for name in ("name", "part"):
-        folder = tmp_path / f"models--owner--{name}"
-        shutil.copytree(FIXTURE, folder / "snapshots" / ("a" * 40))
-        (folder / "refs").mkdir()
-        (folder / "refs" / "main").write_text("a" * 40)
-    (folder / "snapshots" / ("a" * 40) / "model.safetensors").unlink()
+    cached(tmp_path, "name")
+    (cached(tmp_path, "part") / "model.safetensors").unlink()
     cache = {"HF_HUB_CACHE": str(tmp_path)}
     known = [f"plain,{name}" for name in [*names(), "owner/name"]]
     assert offered(f"gpt2 {before} ", **cache) == ["file,", *known]
@@ -95,24 +102,97 @@ def test_a_question_that_no_shell_asked_is_no_bug(monkeypatch):
     assert run().code == 1
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
-def test_bash_completes_by_the_script(tmp_path):
-    program = tmp_path / "gpt2"
+# As the shells do it
+
+
+@pytest.fixture
+def at_home(tmp_path, monkeypatch) -> None:
+    """A folder to be in, with a file and a cached model, where `gpt2` is this program."""
+    program = tmp_path / "bin" / "gpt2"
+    program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m gpt2cli "$@"\n')
     program.chmod(0o755)
-    script = """
-        eval "$(gpt2 completion bash)"
-        compopt() { :; }  # it works inside a completion alone
-        COMP_WORDS=(gpt2 generate -m gpt2-); COMP_CWORD=3
-        _gpt2_completion gpt2
-        printf '%s\\n' "${COMPREPLY[@]}"
-    """
-    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    ran = subprocess.run(
-        ["bash", "--norc", "-c", script],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PATH": path},
-    )
+    cached(tmp_path / "cache", "name")
+    (tmp_path / "letter.txt").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def in_shell(*command: str) -> list[str]:
+    """The lines that a shell prints; it says nothing on stderr."""
+    ran = subprocess.run(command, capture_output=True, text=True)
     assert ran.stderr == ""
-    assert ran.stdout.split() == ["gpt2-medium", "gpt2-large", "gpt2-xl"]
+    return ran.stdout.splitlines()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+@pytest.mark.parametrize(
+    ("words", "answers"),
+    [
+        ("generate -m gpt2-", ["gpt2-medium", "gpt2-large", "gpt2-xl"]),
+        ("generate --model = own", ["owner/name"]),  # how bash splits --model=own
+        ("generate --dtype = int", ["int8"]),
+    ],
+)
+def test_bash_completes_by_the_script(at_home, words, answers):
+    script = f"""
+        eval "$(gpt2 completion bash)"
+        compopt() {{ :; }}  # it works inside a completion alone
+        COMP_WORDS=(gpt2 {words}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ))
+        _gpt2_completion gpt2
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    assert in_shell("bash", "--norc", "-c", script) == answers
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("gpt2 gen", "generate\tContinue a text."),
+        ("gpt2 mode", "models\tList the models known, and what is here."),
+        ("gpt2 generate -m own", "owner/name"),
+        ("gpt2 generate --model=own", "--model=owner/name"),
+        ("gpt2 generate -f let", "letter.txt"),
+        ("gpt2 params let", "letter.txt"),
+    ],
+)
+def test_fish_completes_by_the_script(at_home, line, answer):
+    script = f"gpt2 completion fish | source; complete -C {shlex.quote(line)}"
+    assert in_shell("fish", "-c", script) == [answer]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh")
+@pytest.mark.parametrize(
+    ("line", "whole"),
+    [
+        ("gpt2 gen", "gpt2 generate "),
+        ("gpt2 generate -m own", "gpt2 generate -m owner/name "),
+        ("gpt2 generate --model=own", "gpt2 generate --model=owner/name "),
+        ("gpt2 generate -f let", "gpt2 generate -f letter.txt "),
+    ],
+)
+def test_zsh_completes_by_the_script(at_home, line, whole):
+    pid, fd = pty.fork()
+    if not pid:
+        os.execvp("zsh", ["zsh", "-f", "-i"])
+    setup = """eval "$(gpt2 completion zsh)"
+        leave() { print -rn -- "$BUFFER" > line; exit }
+        zle -N leave; bindkey '^X' leave; print now; print type\n"""
+    os.write(fd, setup.encode())
+    read_until(fd, b"now\r\ntype\r\n")
+    os.write(fd, f"{line}\t\x18".encode())
+    os.waitpid(pid, 0)
+    os.close(fd)
+    assert Path("line").read_text() == whole
+
+
+def read_until(fd: int, end: bytes) -> None:
+    """Read what is shown until `end` comes."""
+    shown = b""
+    while end not in shown:
+        assert select.select([fd], [], [], 60)[0], shown
+        shown += os.read(fd, 65536)

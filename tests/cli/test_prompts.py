@@ -96,6 +96,17 @@ def test_a_text_is_the_one_that_its_prompt_has_alone(model, there, dtype):
         assert pair == [json.loads(line) for line in alone]
 
 
+def test_a_trace_goes_with_each_text_and_is_the_one_it_has_alone(model, there):
+    same = ("-m", model, "-s", "5", "-n", "4", "-k", "9", "--trace")
+    written("generate", *same, "--prompts", "in.jsonl", "-o", "out.jsonl", "--batch-size", "4")
+    for prompt, row in zip(PROMPTS, rows(), strict=True):
+        alone = json.loads(done("generate", *same, "--json", prompt).text)
+        assert row["trace"] == alone["trace"]
+        assert [choice["id"] for choice in row["trace"]] == row["tokens"]
+    told = refusal(*options(model, "-n", "4", "-k", "9"))
+    assert "line 1 is not the text of this prompt" in told  # it lacks what the file has
+
+
 def test_the_size_of_a_batch_changes_nothing(model, there):
     write([f"{'ab' * (place * 7 % 20)} {place}" for place in range(40)])
     texts = set()

@@ -660,7 +660,8 @@ def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "gpt2.json"
     path.write_text(json.dumps({"facts": [common | fact for fact in (logits, config, size)]}))
     checkpoint = Checkpoint.open(RELEASED)
-    monkeypatch.setattr("gpt2cli.cli.verify.open_weights", lambda name, quiet: checkpoint)
+    monkeypatch.setattr("gpt2cli.cli.verify_task.fetch", lambda name, **_: RELEASED)
+    monkeypatch.setattr("gpt2cli.cli.verify_task.open_weights", lambda name, quiet: checkpoint)
     shipped = published.figures_file
     monkeypatch.setattr(
         published, "figures_file", lambda name: path if name == "gpt2" else shipped(name)
