@@ -7,17 +7,22 @@ The layout is the client's (https://huggingface.co/docs/huggingface_hub/guides/m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from .config import read_json
-from .errors import GPT2Error
-from .hub import CONFIG, has_weights
+from .errors import GPT2Error, listing
+from .hub import CONFIG, GENERATION_CONFIG, has_weights, weight_files
 from .presets import PRESETS
-from .repository import cache_folder
+from .repository import Advance, cache_folder, hash_like
+
+# Shows the progress of what is done, "checking" or "fetching", over so many bytes.
+Bar = Callable[[str, int], AbstractContextManager[Advance]]
 
 _PREFIX = "models--"
+_HASHES = (40, 64)  # hexadecimal digits of git's SHA-1 and of SHA-256
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,36 @@ def snapshots() -> Iterator[Snapshot]:
         repository = folder.name.removeprefix(_PREFIX).replace("--", "/")
         if repository.count("/") == 1:
             yield from _snapshots(repository, folder)
+
+
+def check_hashes(repository: str, folder: Path, bar: Bar) -> tuple[str, ...]:
+    """The names of a commit's config and weights, each with the hash that the Hub told of it.
+
+    `folder` is the commit's. The client names a file by its hash and links to it: where it could
+    make no links there are no hashes, and nothing is checked. Raises GPT2Error for a file with
+    another hash.
+    """
+    small = [name for name in (CONFIG, GENERATION_CONFIG) if (folder / name).exists()]
+    paths = [folder / name for name in [*small, *weight_files(folder)]]
+    hashes = {path: path.readlink().name for path in paths if path.is_symlink()}
+    known = {path: told for path, told in hashes.items() if len(told) in _HASHES}
+    differ = []
+    with bar("checking", sum(path.stat().st_size for path in known)) as advance:
+        for path, told in known.items():
+            if hash_like(told, path) != told:
+                differ.append(path)
+            advance(path.stat().st_size)
+    if differ:
+        raise damaged(repository, folder.name, differ)
+    return tuple(path.name for path in known)
+
+
+def damaged(repository: str, commit: str, paths: list[Path]) -> GPT2Error:
+    """The error of files that the cache has and that are not what the Hub says they are."""
+    return GPT2Error(
+        f"damaged in the Hub's cache, by size or hash: {listing([*map(str, paths)])}; "
+        f"`gpt2 download --force {repository}@{commit}` fetches what is damaged again"
+    )
 
 
 def _snapshots(repository: str, folder: Path) -> Iterator[Snapshot]:

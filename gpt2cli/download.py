@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .cache import Bar, damaged
 from .checkpoint.replacing import scratch
 from .errors import GPT2Error, listing
 from .hub import (
@@ -42,9 +43,6 @@ from .repository import (
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
-
-# Shows the progress of what is done, "checking" or "fetching", over so many bytes.
-Bar = Callable[[str, int], AbstractContextManager[Advance]]
 
 _PART = 2**20  # bytes that are hashed at once
 
@@ -119,13 +117,13 @@ class _Source:
     def fill_cache(self, force: bool, bar: Bar) -> Download:
         """Check what the cache has, and fetch the rest."""
         cached = {entry: entry.cached for entry in self.entries if entry.cached is not None}
-        whole, damaged = _sorted(cached, bar)
-        if damaged and not (force and self.commit):
-            raise self.damaged(damaged)
+        whole, differ = _sorted(cached, bar)
+        if differ and not (force and self.commit):
+            raise self.damaged(differ)
         missing = [entry for entry in self.entries if entry.name not in whole]
         with bar("fetching", sum(entry.size for entry in missing)) as advance:
             for entry in missing:
-                if entry in damaged:
+                if entry in differ:
                     discard(cached[entry])
                 whole[entry.name], cached[entry] = self.fetch(entry, advance)
         return self.done(next(iter(cached.values())).parent, whole)
@@ -147,11 +145,8 @@ class _Source:
 
     def damaged(self, entries: list[_Entry]) -> GPT2Error:
         """The error of files that the cache has and that are not what the Hub says they are."""
-        places = listing([str(entry.cached) for entry in entries])
-        return GPT2Error(
-            f"damaged in the Hub's cache, by size or hash: {places}; `gpt2 download --force "
-            f"{self.repository}@{self.sha}` fetches what is damaged again"
-        )
+        paths = [entry.cached for entry in entries if entry.cached is not None]
+        return damaged(self.repository, self.sha, paths)
 
 
 @dataclass(frozen=True)
@@ -237,15 +232,15 @@ def _cached_entries(folder: Path) -> list[_Entry]:
 def _sorted(paths: dict[_Entry, Path], bar: Bar) -> tuple[dict[str, File], list[_Entry]]:
     """The files that are what they should be, and the entries of those that are not."""
     whole: dict[str, File] = {}
-    damaged: list[_Entry] = []
+    differ: list[_Entry] = []
     with bar("checking", sum(path.stat().st_size for path in paths.values())) as advance:
         for entry, path in paths.items():
             file, found = _hashed(entry, path, advance)
             if file.size == entry.size and found == entry.hash:
                 whole[entry.name] = file
             else:
-                damaged.append(entry)
-    return whole, damaged
+                differ.append(entry)
+    return whole, differ
 
 
 def _hashed(

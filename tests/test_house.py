@@ -162,6 +162,74 @@ def test_what_computes_is_seen_to_load_torch() -> None:
     assert loads_torch("generate", "-m", "austen", "-n", "1", "Emma")
 
 
+# What runs text or a file's bytes as code, or another program, or races for a name.
+FORBIDDEN = {
+    *("eval", "exec", "compile", "__import__", "os.system", "os.popen", "tempfile.mktemp"),
+    *("pickle.load", "pickle.loads", "marshal.load", "marshal.loads", "shelve.open"),
+    *("pickle.Unpickler", "pickle._Unpickler", "torch.load"),
+    *(f"subprocess.{name}" for name in ("run", "call", "Popen", "check_output", "check_call")),
+}
+
+
+def risky(source: str) -> list[str]:
+    """The calls in a file that could run what it reads, by the names they were imported under."""
+    tree = ast.parse(source)
+    known = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    } | {
+        alias.asname: alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if alias.asname
+    }
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    found = []
+    for call in calls:
+        first, *rest = ast.unparse(call.func).split(".")
+        name = ".".join([known.get(first, first), *rest])
+        options = {option.arg: ast.unparse(option.value) for option in call.keywords}
+        if name == "torch.load" and options.get("weights_only") == "True":
+            continue
+        if name in FORBIDDEN or options.get("shell", "False") != "False":
+            found.append(name)
+    return found
+
+
+def test_nothing_shipped_runs_what_it_reads() -> None:
+    shipped = [path for name in ("gpt2cli", "weights") for path in (ROOT / name).rglob("*.py")]
+    assert len(shipped) > 50
+    assert {str(path): found for path in shipped if (found := risky(path.read_text()))} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("eval('1')", "eval"),
+        ("exec(text)", "exec"),
+        ("import os; os.system('ls')", "os.system"),
+        ("import pickle; pickle.loads(b'')", "pickle.loads"),
+        ("from pickle import load as read; read(file)", "pickle.load"),
+        ("import pickle as p; p.Unpickler(file)", "pickle.Unpickler"),
+        ("import torch; torch.load(path)", "torch.load"),
+        ("import torch; torch.load(path, weights_only=False)", "torch.load"),
+        ("from tempfile import mktemp; mktemp()", "tempfile.mktemp"),
+        ("import subprocess; subprocess.run('ls', shell=True)", "subprocess.run"),
+        ("start('ls', shell=True)", "start"),
+    ],
+)
+def test_what_runs_what_it_reads_is_found(source: str, found: str) -> None:
+    assert risky(source) == [found]
+
+
+def test_what_runs_nothing_is_left_alone() -> None:
+    source = "import torch; model.eval(); re.compile('a'); torch.load(path, weights_only=True)"
+    assert risky(source) == []
+
+
 def test_main_is_three_lines() -> None:
     assert len([line for line in (PACKAGE / "__main__.py").read_text().splitlines() if line]) == 3
 

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from test_readme import NOT_NAMED, README, TREE, branches
 
 ROOT = Path(__file__).parents[1]
 
@@ -55,6 +56,23 @@ def test_the_wheel_carries_the_package_its_weights_and_nothing_else(wheel: Path)
     assert names == files_in("gpt2cli") | {f"gpt2cli/{name}" for name in files_in("weights")}
     assert {"gpt2cli/py.typed", "gpt2cli/weights/austen/model.safetensors"} <= names
     assert {member.external_attr >> 16 & 0o777 for member in members} == {0o644}
+
+
+def test_what_the_wheel_carries_stands_in_the_readme_or_says_what_it_is(wheel: Path) -> None:
+    (tree,) = TREE.findall(README.read_text())
+    named = {*branches(tree)} - {"gpt2cli", "weights"}
+    with zipfile.ZipFile(wheel) as archive:
+        members = archive.namelist()
+    about = {name.partition(".dist-info/")[2] for name in members if ".dist-info/" in name}
+    assert about == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
+    carried = {
+        name.removeprefix("gpt2cli/") if name.startswith("gpt2cli/weights/") else name
+        for name in members
+        if ".dist-info/" not in name
+    }
+    tops = {"/".join(name.split("/")[:2]) for name in carried}
+    assert {name.split("/")[0] for name in tops} == {"gpt2cli", "weights"}
+    assert tops - named - NOT_NAMED == set()
 
 
 def test_the_wheel_writes_text_with_no_checkout_and_no_network(

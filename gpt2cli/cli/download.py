@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import click
@@ -17,9 +18,10 @@ from .completion import MODEL
 from .models import megabytes
 from .options import note, quiet_option, shows_progress
 from .output import emit, json_line
+from .progress import duration
 
 if TYPE_CHECKING:
-    from ..download import Bar
+    from ..cache import Bar
     from ..repository import Advance
 
 
@@ -57,7 +59,7 @@ def command(
         return _say_local(model, to, as_json, quiet)
     from ..download import download
 
-    found = download(model, to, force=force, bar=_bars(quiet))
+    found = download(model, to, force=force, bar=bars(quiet))
     folder, size = found.folder.absolute(), sum(file.size for file in found.files)
     whose = "the Hub's" if found.asked else "the cache's (the Hub is out of reach)"
     checked = f"checked against {whose} hashes" if found.known else "with no hash to check by"
@@ -98,14 +100,29 @@ def _print(
         emit(os.fsencode(folder) + b"\n")
 
 
-def _bars(quiet: bool) -> Bar:
+def bars(quiet: bool) -> Bar:
     """Progress bars on stderr with the whole size and the time left, if that is a terminal."""
 
     @contextmanager
     def bar(what: str, size: int) -> Iterator[Advance]:
         hidden = not (size and shows_progress(quiet))
-        label = f"{what} {megabytes(size)}"
-        with click.progressbar(length=size, label=label, file=sys.stderr, hidden=hidden) as shown:
+        began = perf_counter()
+
+        def left(_: object) -> str | None:
+            if not size / 100 <= shown.pos < size:  # before, it is the wait for an answer
+                return None
+            rest = (perf_counter() - began) * (size - shown.pos) / shown.pos
+            return f"{duration(rest)} left"
+
+        shown = click.progressbar(
+            length=size,
+            label=f"{what} {megabytes(size)}",
+            show_eta=False,
+            item_show_func=left,
+            file=sys.stderr,
+            hidden=hidden,
+        )
+        with shown:
             yield shown.update
 
     return bar

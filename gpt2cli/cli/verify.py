@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from .. import __version__
-from ..checkpoint.single_file import check_writable
 from ..naming import parse_model
 from .completion import MODEL
-from .opening import network, open_weights
 from .options import chosen_model, computing, model_argument, number, quiet_option
 from .output import emit, emit_lines, json_line
 from .reporting import lines
+from .verify_task import Task
 
 if TYPE_CHECKING:
-    from ..checkpoint import Checkpoint
-    from ..model import GPT2
-    from ..verification.comparison import Kind, Report, Tolerance
-    from ..verification.debug_state import DebugState
-    from ..verification.reference import Reference
+    from ..verification.comparison import Report, Tolerance
 
 
 def _recording(_ctx: click.Context, _param: click.Parameter, name: str | None) -> Path | None:
@@ -100,7 +92,8 @@ def command(
     A reference holds input_ids [B, T] and logits [B, T, V], and may hold hidden states
     (hidden_states.0 … hidden_states.L) by which the first block that differs is found. A position
     passes when every logit and log-probability is within atol + rtol times the reference. On a
-    mismatch, changes that would make it vanish are tried, and those that do are named.
+    mismatch, changes that would make it vanish are tried, and those that do are named. Files in
+    the Hub's cache are first held to the hashes that the Hub told of them.
 
     Exit code 0: passed. 1: failed.
     """
@@ -123,7 +116,7 @@ def command(
     if selftest:
         report = _selftest(tolerance, threads)
     else:
-        task = _Task(
+        task = Task(
             name,
             tolerance,
             reference,
@@ -157,105 +150,3 @@ def _selftest(tolerance: Tolerance, threads: int | None) -> Report:
     # tensors of a few numbers are computed faster by one thread than by several that wait
     torch.set_num_threads(threads or 1)
     return selftest(tolerance)
-
-
-@dataclass(frozen=True)
-class _Task:
-    """One model to verify, what it is compared with, and how networks are loaded."""
-
-    name: str
-    tolerance: Tolerance
-    reference: Path | None
-    against: str | None
-    record: Path | None
-    parts: bool
-    device: str
-    dtype: str
-    threads: int | None
-    quiet: bool
-
-    @cached_property
-    def checkpoint(self) -> Checkpoint:
-        """The model's checkpoint, fetched when it is first asked for."""
-        return open_weights(self.name, quiet=self.quiet)
-
-    @cached_property
-    def network(self) -> GPT2:
-        """The model as `generate` runs it."""
-        return network(self.checkpoint, self.device, self.threads, self.dtype)
-
-    @cached_property
-    def unpacked(self) -> GPT2:
-        """The model in float32 under the released names."""
-        return network(self.checkpoint, self.device, self.threads, packed=False)
-
-    def run(self) -> Report:
-        """Refuse what can be before anything is fetched, then verify, and record if asked to."""
-        from ..verification import against, live
-
-        if self.record is not None:
-            check_writable(self.record)
-        if self.against == live.NAME:
-            live.require_transformers()
-        file = None if self.reference is None else _read(self.reference)
-        released = parse_model(self.name).preset is not None
-        expected = self._expected(file)
-        if expected is not None:
-            kind: Kind = "reference" if self.against is None else "against"
-            report = against.check_reference(
-                self.network, self.name, expected, self.tolerance, lambda: self.unpacked, kind
-            )
-        else:
-            report = self._published() if released else self._self()
-        self._write(report, expected)
-        return report
-
-    def _expected(self, file: Reference | DebugState | None) -> Reference | None:
-        """What the logits are compared with, live or from a file."""
-        from ..verification import debug_state, divergence, live, paths
-
-        if isinstance(file, debug_state.DebugState):
-            return file.reference(self.checkpoint.config)
-        if self.against is None:
-            return file
-        if self.against == live.NAME:
-            return live.record_transformers(self.unpacked, paths.sample_ids(self.unpacked))
-        checkpoint = open_weights(self.against, quiet=self.quiet)
-        other = network(checkpoint, self.device, self.threads, packed=False)
-        ids = paths.sample_ids(self.network, other)
-        return divergence.record(other, ids, f"{self.against} in float32", parts=True)
-
-    def _published(self) -> Report:
-        from ..tokenizer import load_tokenizer
-        from ..verification import published, release
-
-        facts = published.read_facts(published.figures_file(self.name.partition("@")[0]))
-        facts += published.read_facts(published.figures_file(published.TOKENIZER))
-        subject = release.Release(
-            self.checkpoint, load_tokenizer(None, None), lambda: self.network, lambda: self.unpacked
-        )
-        return release.check_release(subject, self.name, facts, self.dtype)
-
-    def _self(self) -> Report:
-        from ..verification import comparison, paths
-
-        same = self.tolerance if self.dtype == "float32" else comparison.Tolerance()
-        return paths.check_paths(self.network, self.name, self.tolerance, same, self.unpacked)
-
-    def _write(self, report: Report, expected: Reference | None) -> None:
-        """Write a recording of the same ids, if they can be run, when one was asked for."""
-        from ..verification import divergence, paths
-
-        if self.record is None or not report.comparison.positions:
-            return
-        ids = paths.sample_ids(self.network) if expected is None else expected.input_ids
-        source = f"gpt2cli {__version__}: {self.name}"
-        ids = ids.to(self.network.wte.weight.device)
-        divergence.record(self.network, ids, source, self.parts).write(self.record)
-
-
-def _read(file: Path) -> Reference | DebugState:
-    from ..verification.debug_state import DebugState
-    from ..verification.reference import Reference
-
-    return DebugState.read(file) if DebugState.claims(file) else Reference.read(file)

@@ -80,6 +80,11 @@ def test_no_sample_is_wrong_usage(tiny: str, samples: str) -> None:
     assert run("generate", "-m", tiny, "--samples", samples, "a").code == 2
 
 
+@pytest.mark.parametrize("policy", ["error", "stop", "slide"])
+def test_an_empty_prompt_names_the_way_without_one(tiny: str, policy: str) -> None:
+    assert "--unconditional" in refusal("generate", "-m", tiny, "--overflow", policy, "")
+
+
 @pytest.mark.parametrize("text", ["a", " "])
 def test_a_prompt_of_ten_megabytes_is_refused_by_its_length(tmp_path: Path, text: str) -> None:
     prompt = tmp_path / "prompt"
