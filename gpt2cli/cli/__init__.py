@@ -114,7 +114,7 @@ def main() -> NoReturn:
 
 
 def program() -> NoReturn:
-    """`main` as the program `gpt2`; it ends at once, as Python takes half a second to undo torch."""
+    """`main` as the program `gpt2`; it ends at once, where Python would undo torch for long."""
     try:
         main()
     except SystemExit as end:
