@@ -42,6 +42,7 @@ types: .venv/installed
 
 bench: .venv/bench
 	$(BIN)/python tests/benchmarks/bench.py
+	$(BIN)/python tests/benchmarks/quality.py
 
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
