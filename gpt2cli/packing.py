@@ -108,7 +108,7 @@ class _PackedInt8(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.flatten(0, -2)
-        largest = torch.linalg.vector_norm(rows, torch.inf, -1, True)
+        largest = rows.abs().amax(-1, True)
         step = torch.add(self.least, largest, alpha=1 / _LEVELS)
         scaled = rows / step
         rest = (scaled - scaled.round()).mul_(2 * _LEVELS)
