@@ -96,7 +96,7 @@ def top_p(p: float) -> Filter:
         weights = candidates.weights()
         goal = p * weights.sum()
         for most in (512, 8192, len(weights)):  # few are enough as a rule, and soon sorted
-            order = _best_first(weights, most)
+            order = _best_first(candidates.logits, most)
             mass = np.cumsum(weights[order])
             if mass[-1] >= goal:
                 break
@@ -106,12 +106,12 @@ def top_p(p: float) -> Filter:
     return apply
 
 
-def _best_first(weights: Floats, most: int) -> Ids:
+def _best_first(logits: Floats, most: int) -> Ids:
     """The places of the `most` largest and of the last one's equals: by size, then by place."""
-    places = np.arange(len(weights))
-    if most < len(weights):
-        places = np.flatnonzero(weights >= np.partition(weights, -most)[-most])
-    return places[np.argsort(-weights[places], kind="stable")]
+    places = np.arange(len(logits))
+    if most < len(logits):
+        places = np.flatnonzero(logits >= np.partition(logits, -most)[-most])
+    return places[np.argsort(-logits[places], kind="stable")]
 
 
 def min_p(share: float) -> Filter:
