@@ -2,6 +2,7 @@
 
 import pickle
 import pickletools
+import warnings
 from typing import IO
 
 # Opcodes, and objects in everything that they take up, each counted as often as it is reached: ten
@@ -22,8 +23,18 @@ def check_opcodes(stream: IO[bytes]) -> None:
 
     Objects that hold one another again and again take little memory, and forever to hash or
     print; the number by which an object is kept may be a place in a list that is made that long.
-    The stream is left where it was. Raises what pickletools does for a damaged pickle.
+    So it does for an escape in a text that is none, of which Python warns. The stream is left where
+    it was. Raises what pickletools does for a damaged pickle.
     """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)
+        try:
+            _check(stream)
+        except DeprecationWarning as warning:
+            raise pickle.UnpicklingError(f"{warning}") from warning
+
+
+def _check(stream: IO[bytes]) -> None:
     start = stream.tell()
     handled = 0
     stack: list[int | None] = []  # how many objects each one holds, itself too; None is a mark

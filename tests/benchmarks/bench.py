@@ -153,7 +153,7 @@ def processes(folder: Path) -> Iterator[tuple[str, dict[str, list[str]]]]:
     """Rows of commands to run as whole processes."""
     hub = str(folder / "hub")
     python = [sys.executable, "-c"]
-    gpt2 = [sys.executable, "-m", "gpt2cli"]
+    gpt2 = [str(Path(sys.executable).with_name("gpt2"))]
     generate = [*gpt2, "generate", "-m", hub, "-t", "0", "Hello world", "-n"]
     transformers = TRANSFORMERS.replace("FOLDER", repr(hub))
     torch = {"import torch": [*python, "import torch"]}

@@ -124,8 +124,10 @@ def test_a_short_pickle_of_something_huge_is_refused(
         b"}r\0\0\0\4",
         b"}" + text("a") + b"\x8b" + (99_999).to_bytes(4, "little") + b"\x7f" * 99_999 + b"s",
         call("posix", "system", text("false")),
+        b"cposix\\o\nsystem\n",
+        b"S'\\o'\n",
     ],
-    ids=["laughs", "memo", "digits", "call"],
+    ids=["laughs", "memo", "digits", "call", "escape in a name", "escape in a text"],
 )
 def test_a_table_of_characters_that_grows_beyond_measure_is_refused(
     folder: Path, stoi: bytes
