@@ -23,8 +23,8 @@ def check_opcodes(stream: IO[bytes]) -> None:
 
     Objects that hold one another again and again take little memory, and forever to hash or
     print; the number by which an object is kept may be a place in a list that is made that long.
-    So it does for an escape in a text that is none, of which Python warns. The stream is left where
-    it was. Raises what pickletools does for a damaged pickle.
+    An escape that is none, of which Python warns, is refused too. The stream is left where it was.
+    Raises what pickletools does for a damaged pickle.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)

@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import tiktoken
-
 from ..checkpoint.gguf import is_gguf
 from ..errors import GPT2Error
 from . import characters, vocabulary
@@ -46,6 +44,8 @@ class Tokenizer:
     end_of_text: int | None
 
     def __init__(self, vocab: Vocabulary) -> None:
+        import tiktoken
+
         self._vocabulary = vocab
         self._encoding = tiktoken.Encoding(
             "gpt2cli", pat_str=SPLIT, mergeable_ranks=dict(vocab.ranks), special_tokens={}
