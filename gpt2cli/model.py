@@ -7,6 +7,7 @@ D = C / H, V vocab_size.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -103,6 +104,20 @@ class KVCache:
         shape = (config.n_layer, rows, config.n_head, padded_keys(capacity), config.head_dim)
         keys = torch.zeros(shape, device=device, dtype=dtype)
         return cls(keys, torch.zeros_like(keys), torch.zeros(rows, dtype=torch.int64))
+
+    @classmethod
+    def passing(
+        cls,
+        config: GPT2Config,
+        rows: int,
+        n_tokens: int,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> "KVCache":
+        """A cache for one pass over `n_tokens` and no more: each layer writes over the last."""
+        one = cls.empty(replace(config, n_layer=1), rows, n_tokens, device, dtype)
+        keys, values = (x.expand(config.n_layer, *x.shape[1:]) for x in (one.keys, one.values))
+        return cls(keys, values, one.lengths)
 
     @property
     def capacity(self) -> int:
@@ -260,23 +275,24 @@ class GPT2(nn.Module):
         by row by `counts` when rows are padded on their right. Raises ValueError when a row would
         pass n_positions or the cache's capacity.
         """
-        n_tokens = input_ids.shape[1]
-        window = None if cache is None else cache.window(n_tokens)
+        rows, n_tokens = input_ids.shape
+        if cache is None:
+            cache = KVCache.passing(
+                self.config, rows, n_tokens, input_ids.device, self.wte.weight.dtype
+            )
+        window = cache.window(n_tokens)
         steps = torch.tensor(n_tokens if counts is None else counts)
-        longest = steps.max() if cache is None else (cache.lengths + steps).max()
+        longest = (cache.lengths + steps).max()
         if longest > self.config.n_positions:
             raise ValueError(
                 f"{longest} tokens are more than n_positions {self.wpe.num_embeddings}"
             )
-        if window is None:
-            positions = torch.arange(n_tokens, device=input_ids.device)
-        else:  # padding may lie past the last position; what it computes is never read
-            positions = window.positions.clamp(max=self.config.n_positions - 1)
+        # padding may lie past the last position; what it computes is never read
+        positions = window.positions.clamp(max=self.config.n_positions - 1)
         x = self.wte(input_ids) + self.wpe(positions)
         for block in self.h:
             x = block(x, window)
-        if cache is not None:
-            cache.lengths += steps
+        cache.lengths += steps
         out: Tensor = self.ln_f(x)
         return out
 
