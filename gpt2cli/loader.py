@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor, nn
 
-from . import packing
+from . import exactness, packing
 from .checkpoint import Checkpoint
 from .errors import GPT2Error
 from .layout import CONV1D, HEAD
-from .model import GPT2
+from .model import ACTIVATIONS, GPT2, MLP
 
 
 def load(
@@ -46,7 +46,12 @@ def load(
         _pack(model, checkpoint, layers, device, dtype)
     model.load_state_dict(state, strict=True, assign=True)
     model.requires_grad_(False).eval()
-    model.row_exact = packed and device.type == "cpu" and packing.row_exact(model)
+    if packed and device.type == "cpu":
+        config = checkpoint.config
+        activation = exactness.steady(ACTIVATIONS[config.activation_function], config.inner)
+        for mlp in (module for module in model.modules() if isinstance(module, MLP)):
+            mlp.activation = activation
+        model.row_exact = exactness.row_exact(model)
     return model
 
 

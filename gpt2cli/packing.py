@@ -10,16 +10,14 @@ import functools
 import os
 import threading
 import warnings
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from .layout import DTYPES
-from .model import GPT2, KVCache
 
-__all__ = ["DTYPES", "dense", "row_exact"]
+__all__ = ["DTYPES", "dense"]
 
 _ROW_HINT = 64  # of the layouts oneDNN offers, one whose sums do not depend on the rows
 _FEW_ROWS = 16
@@ -220,32 +218,3 @@ def _trial(kind: str, weight: Tensor) -> nn.Module:
         return _PackedFloat16(weight, None)
     scale = weight.abs().amax(0) / 127
     return _PackedInt8((weight / scale).round().to(torch.int8).T.contiguous(), scale, None)
-
-
-@torch.inference_mode()
-def row_exact(model: GPT2) -> bool:
-    """Whether a position's logits are bit for bit the same alone and beside other positions.
-
-    Tried on the first block behind 185 cached tokens, where attention changes the order of its
-    sums, on one of its layers with many rows, and on the unembedding.
-    """
-    config, total, before = model.config, 12, 185
-    numbers = torch.Generator().manual_seed(0)
-    x = torch.randn(1, total, config.n_embd, generator=numbers)
-    cache = KVCache.empty(replace(config, n_layer=1), 1, before + total)
-    for stored in (cache.keys, cache.values):
-        stored[0, :, :, :before] = torch.randn(stored[0, :, :, :before].shape, generator=numbers)
-
-    def run(start: int, stop: int) -> Tensor:
-        cache.lengths.fill_(before + start)
-        out: Tensor = model.h[0](x[:, start:stop], cache.window(stop - start))
-        return out
-
-    whole = run(0, total)
-    alone = torch.cat([run(i, i + 1) for i in range(total)], dim=1)
-    parts = torch.cat([run(0, 3), run(3, total)], dim=1)
-    logits = model.unembed(x)
-    one = model.unembed(x[:, -1:])
-    return (
-        torch.equal(whole, alone) and torch.equal(whole, parts) and torch.equal(logits[:, -1:], one)
-    )

@@ -36,6 +36,7 @@ LEVELS = (
     "tokenizer",
     "model",
     "packing",
+    "exactness",
     "loader",
     "sampling",
     "tracing",

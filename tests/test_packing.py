@@ -9,8 +9,9 @@ from torch.nn import functional as F  # noqa: N812
 
 from gpt2cli import packing
 from gpt2cli.checkpoint import Checkpoint
+from gpt2cli.exactness import row_exact, steady
 from gpt2cli.loader import load
-from gpt2cli.model import GPT2, KVCache, padded_keys
+from gpt2cli.model import GPT2, KVCache, gelu_tanh, padded_keys
 from gpt2cli.presets import weights_folder
 
 SHAPES = [(24, 72), (64, 64), (192, 576), (768, 192), (192, 1001)]
@@ -142,6 +143,20 @@ def test_keys_are_padded_to_where_the_sums_of_attention_keep_their_order():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("threads", "width"), [(1, 80), (2, 768), (7, 3072)])
+def test_an_activation_gives_a_row_the_same_bits_however_threads_share_it_out(threads, width):
+    usual = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        activation, x = steady(gelu_tanh, width), numbers(90, width)
+        alone = torch.cat([activation(row) for row in x.split(1)])
+        assert all(torch.equal(activation(x[:rows]), alone[:rows]) for rows in range(2, 91))
+    finally:
+        torch.set_num_threads(usual)
+    torch.testing.assert_close(alone, gelu_tanh(x))
+    assert activation(x.view(9, 10, width)).shape == (9, 10, width)
+
+
 class _Unsteady(nn.Module):
     """A layer whose rows depend on how many there are."""
 
@@ -157,9 +172,9 @@ class _Unsteady(nn.Module):
 @pytest.mark.parametrize("place", ["h.0.attn.c_proj", "h.0.mlp.c_fc", "lm_head"])
 def test_a_kernel_that_is_not_row_exact_is_found_out(austen, place):
     model = load(austen)
-    assert packing.row_exact(model)
+    assert row_exact(model)
     model.set_submodule(place, _Unsteady(model.get_submodule(place)))
-    assert not packing.row_exact(model)
+    assert not row_exact(model)
 
 
 # int8 against the quality of llama.cpp's q8_0: weights and activations in blocks of 32 with a
