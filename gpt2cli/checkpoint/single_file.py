@@ -7,10 +7,15 @@ from pathlib import Path
 from ..errors import GPT2Error
 
 
-def check_writable(path: Path) -> None:
-    """Raise GPT2Error when `path` cannot become a file: before there is anything to write."""
+def check_writable(path: Path, *read: Path | None) -> None:
+    """Raise GPT2Error when `path` cannot become a file, or is one of those that are read.
+
+    It is for the time before there is anything to write.
+    """
     try:
         reason = _unwritable(path.resolve())
+        if path.exists() and any(each.exists() and path.samefile(each) for each in read if each):
+            reason = "it is read in this run"
     except (OSError, RuntimeError) as error:  # RuntimeError: before Python 3.13, links in a circle
         reason = getattr(error, "strerror", None) or str(error)
     if reason:

@@ -120,7 +120,7 @@ def command(
         _check_stride(window, stride)
     data = _text(words[0] if words else None, file)
     if page is not None:
-        check_writable(page)
+        check_writable(page, file)
     checkpoint, tokenizer = open_with_tokenizer(model, quiet=quiet)
     size, step = _windows(checkpoint.config.n_positions, window, stride)
     ids = tokenizer.encode_bytes(data, special=special)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -77,10 +78,12 @@ class Task:
         from ..verification import against, live
 
         if self.record is not None:
-            check_writable(self.record)
+            check_writable(self.record, self.reference)
         if self.against == live.NAME:
             live.require_transformers()
         file = None if self.reference is None else _read(self.reference)
+        if self.record is not None:
+            check_writable(self.record, *self._files())
         released = parse_model(self.name).preset is not None
         expected = self._expected(file)
         if expected is not None:
@@ -92,6 +95,12 @@ class Task:
             report = self._published() if released else self._self()
         self._write(report, expected)
         return self._with_hashes(report)
+
+    def _files(self) -> Iterator[Path]:
+        """What the checkpoint is read from."""
+        yield from {tensor.file for tensor in self.checkpoint.matched.tensors.values()}
+        for name in ("config.json", "generation_config.json", "tokenizer.json", "vocab.json"):
+            yield self.checkpoint.folder / name
 
     def _with_hashes(self, report: Report) -> Report:
         """The report with a check for each file whose hash was held to the Hub's."""

@@ -339,6 +339,15 @@ class Page(HTMLParser):
             self.text += data
 
 
+def test_a_page_does_not_take_the_place_of_its_text(model: str, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("ab")
+    ran = run("score", "-m", model, "-f", str(text), "--html", str(text))
+    assert ran.code == 1
+    assert "it is read in this run; name another file" in ran.err
+    assert text.read_text() == "ab"
+
+
 @pytest.fixture
 def page(model: str, tmp_path: Path) -> Page:
     path = tmp_path / "page.html"

@@ -384,6 +384,19 @@ def test_a_reference_is_read_before_the_model_is_fetched(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_recording_takes_no_place_of_what_it_is_made_from(tmp_path: Path, name: str) -> None:
+    model = write(tmp_path / "model")
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    message = refusal("verify", str(model), "--record", str(model / name))
+    assert "it is read in this run; name another file" in message
+    made = tmp_path / "made.json"
+    done("verify", str(model), "--record", str(made))
+    args = ("verify", str(model), "--reference", str(made), "--record", str(made))
+    assert "it is read in this run" in refusal(*args)
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == before
+
+
 def test_a_reference_is_known_by_its_content_whatever_its_name(tmp_path: Path) -> None:
     model = write(tmp_path / "model")
     for ending, other_name in ((".json", "a.safetensors"), (".safetensors", "b")):
