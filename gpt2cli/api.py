@@ -31,6 +31,7 @@ from .config import GPT2Config
 from .errors import GPT2Error
 from .generation import MOST_ROWS, Continuation, Request, Step, generate
 from .hub import DEFAULT, fetch, parse_model, tokenizer_place
+from .layout import DTYPES
 from .loader import load as load_network
 from .loader import pick_device
 from .model import GPT2
@@ -119,10 +120,13 @@ def load(
     while weights are downloaded. Raises GPT2Error for what a user can mend: a name that nothing
     has, a damaged file, a network that cannot be reached.
     """
+    if dtype not in DTYPES:
+        raise GPT2Error(f"{dtype!r} is no dtype; it is {', '.join(DTYPES)}")
+    place = pick_device(device)
     named = parse_model(model)
     checkpoint = Checkpoint.open(fetch(named, progress=progress), n_head)
     tokenizer = load_tokenizer(tokenizer_place(named), checkpoint.config.vocab_size)
-    return Model(load_network(checkpoint, pick_device(device), dtype), tokenizer)
+    return Model(load_network(checkpoint, place, dtype), tokenizer)
 
 
 class Model:

@@ -67,6 +67,8 @@ def pick_device(name: str) -> torch.device:
     }
     if name == "auto":
         name = next(kind for kind, there in available.items() if there)
+    if name not in available:
+        raise GPT2Error(f"{name!r} is no device; it is auto, cpu, cuda or mps")
     if not available[name]:
         raise GPT2Error(f"this machine has no {name} device that torch can use; try --device cpu")
     return torch.device(name)

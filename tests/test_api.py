@@ -101,6 +101,10 @@ def test_what_a_user_can_mend_is_a_gpt2_error(austen):
         austen.generate("Emma", max_new_tokens=600)
     with pytest.raises(gpt2cli.GPT2Error, match="did you mean austen"):
         gpt2cli.load("austin")
+    with pytest.raises(gpt2cli.GPT2Error, match="'x' is no dtype; it is float32"):
+        gpt2cli.load("austen", dtype="x")
+    with pytest.raises(gpt2cli.GPT2Error, match="'tpu' is no device"):
+        gpt2cli.load("austen", device="tpu")
     with pytest.raises(ValueError, match="bos"):
         austen.score("E")
 

@@ -51,9 +51,15 @@ def _bytes(_ctx: click.Context, _param: click.Parameter, text: str | None) -> in
     return size
 
 
+def _named(_ctx: click.Context, _param: click.Parameter, name: str) -> Path:
+    if not name:  # Path("") would be the current folder
+        raise GPT2Error("DEST is empty; give the name of a folder")
+    return Path(name)
+
+
 @click.command("convert", short_help="Rewrite a checkpoint in another form.")
 @click.argument("source", type=MODEL)
-@click.argument("dest", type=click.Path(path_type=Path))
+@click.argument("dest", type=click.Path(), callback=_named)
 @click.option(
     "--format",
     "form",

@@ -342,6 +342,7 @@ def test_a_destination_that_cannot_be_is_refused_before_the_source_is_read(
 ) -> None:
     line = refusal("convert", "nobody/nothing", str(tmp_path / "no" / "such"))
     assert f"there is no folder {tmp_path / 'no'} to write into" in line
+    assert "DEST is empty" in refusal("convert", str(plain), "")
     line = refusal("convert", "nobody/nothing", str(plain / "config.json"))
     assert "is a file, and DEST is a folder" in line
     line = refusal("convert", "gpt2", str(tmp_path / "no" / "x.pt"), "--format", "nanogpt")
