@@ -1,7 +1,6 @@
 """One row, one result: a position's logits are the same bits whatever is computed beside it."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -41,7 +40,7 @@ def row_exact(model: GPT2) -> bool:
     config, total, before = model.config, 12, 185
     numbers = torch.Generator().manual_seed(0)
     x = torch.randn(1, total, config.n_embd, generator=numbers)
-    cache = KVCache.empty(replace(config, n_layer=1), 1, before + total)
+    cache = KVCache.passing(config, 1, before + total)
     for stored in (cache.keys, cache.values):
         stored[0, :, :, :before] = torch.randn(stored[0, :, :, :before].shape, generator=numbers)
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..checkpoint.single_file import check_writable
-from ..hub import fetch
+from ..hub import CONFIG, GENERATION_CONFIG, fetch
 from ..naming import parse_model
+from ..tokenizer.saving import NAMES
 from .download import bars
 from .opening import network, open_weights
 from .options import note
@@ -99,7 +100,7 @@ class Task:
     def _files(self) -> Iterator[Path]:
         """What the checkpoint is read from."""
         yield from {tensor.file for tensor in self.checkpoint.matched.tensors.values()}
-        for name in ("config.json", "generation_config.json", "tokenizer.json", "vocab.json"):
+        for name in (CONFIG, GENERATION_CONFIG, *NAMES):
             yield self.checkpoint.folder / name
 
     def _with_hashes(self, report: Report) -> Report:
