@@ -15,8 +15,9 @@ from pathlib import Path
 from .config import read_json
 from .errors import GPT2Error, listing
 from .hub import CONFIG, GENERATION_CONFIG, has_weights, weight_files
+from .hub_setup import cache_folder
 from .presets import PRESETS
-from .repository import Advance, cache_folder, hash_like
+from .repository import Advance, hash_like
 
 # Shows the progress of what is done, "checking" or "fetching", over so many bytes.
 Bar = Callable[[str, int], AbstractContextManager[Advance]]

@@ -30,6 +30,7 @@ from .hub import (
     settle,
     weight_files,
 )
+from .hub_errors import out_of_reach, transport_error
 from .naming import Model
 from .repository import (
     Advance,
@@ -37,8 +38,6 @@ from .repository import (
     discard,
     hash_like,
     hub_client,
-    out_of_reach,
-    transport_error,
 )
 
 if TYPE_CHECKING:

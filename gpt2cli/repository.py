@@ -2,7 +2,7 @@
 
 huggingface_hub is imported inside the functions, so that what needs no Hub does not load it. The
 client fetches and keeps the files; what it does not do is done here: hashes are compared, a lost
-connection that it gives up on is tried again, and every failure is one line.
+connection that it gives up on is tried again.
 """
 
 from __future__ import annotations
@@ -20,21 +20,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import GPT2Error
+from .hub_errors import explain, in_line, transport_error
+from .hub_setup import cache_folder, check_network
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
 
 CLIENT = "gpt2cli"  # what requests say of who sends them
 TIMEOUT = 10.0  # seconds without an answer, as the client waits for a file's ETag
 ATTEMPTS = 3  # to fetch a file, beyond what the client tries on its own
 
 Advance = Callable[[int], object]  # told how many more bytes are done; fewer, if negative
-
-# Environment variables that the client reads when it is imported, unless the user set them. Xet
-# transfers in threads of its own, where over HTTP a lost connection is taken up again and Ctrl-C
-# ends the run at once; and telemetry is a request more, for a list of other programs' names.
-DEFAULTS = ("HF_HUB_DISABLE_XET", "HF_HUB_DISABLE_TELEMETRY")
 
 
 @dataclass(frozen=True)
@@ -56,6 +52,7 @@ class Commit:
         """The commit that a branch or tag stands for now; None is the main branch."""
         from huggingface_hub.hf_api import RepoFile
 
+        check_network()
         try:
             sha = api.model_info(repository, revision=revision or "main", timeout=TIMEOUT).sha
             if sha is None:
@@ -64,9 +61,14 @@ class Commit:
             files = [file for file in tree if isinstance(file, RepoFile)]
             sizes = {file.path: file.size for file in files}
             hashes = {file.path: file.lfs.sha256 if file.lfs else file.blob_id for file in files}
+        except UnicodeEncodeError as error:  # nothing else is sent in ASCII
+            raise GPT2Error(
+                "the access token has a character that none has; `hf auth login` again, or correct "
+                "HF_TOKEN"
+            ) from error
         except (ValueError, KeyError, TypeError) as error:
             raise GPT2Error(
-                f"{api.endpoint} does not answer as the Hub does ({_line(error)}); check "
+                f"{api.endpoint} does not answer as the Hub does ({in_line(error)}); check "
                 "HF_ENDPOINT, and whether the network asks for a login"
             ) from error
         return cls(api, repository, sha, sizes, hashes)
@@ -242,35 +244,6 @@ def _sweep(path: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def cache_folder() -> Path:
-    """Where the client's cache lies, or would; GPT2Error for a user who has no home folder."""
-    _settle_defaults()
-    from huggingface_hub import constants
-
-    folder = Path(constants.HF_HUB_CACHE)
-    if folder.parts[:1] == ("~",):
-        raise GPT2Error(
-            "there is no home folder to keep the Hub's cache in; set HF_HOME to a folder, or use "
-            "`-m austen`, which needs none"
-        )
-    return folder
-
-
-def _settle_defaults() -> None:
-    """Before the client is imported for the first time."""
-    for name in DEFAULTS:
-        os.environ.setdefault(name, "1")
-
-
-def out_of_reach(error: BaseException) -> bool:
-    """Whether an error of the client says that the Hub cannot be asked, and not what it answers."""
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
-
-    if isinstance(error, HfHubHTTPError):
-        return False
-    return isinstance(error, (OfflineModeIsEnabled, transport_error()))
-
-
 @contextmanager
 def hub_client(repository: str, revision: str | None) -> Iterator[HfApi]:
     """The Hub's client, without log lines; whatever fails in it leaves as one GPT2Error.
@@ -288,7 +261,7 @@ def hub_client(repository: str, revision: str | None) -> Iterator[HfApi]:
             warnings.filterwarnings("error", message="Not enough free disk space")
             yield HfApi(library_name=CLIENT)
     except (OSError, UserWarning, transport_error()) as error:
-        raise GPT2Error(_explain(error, repository, revision)) from error
+        raise GPT2Error(explain(error, repository, revision)) from error
     finally:
         hub_logging.set_verbosity(verbosity)
 
@@ -311,67 +284,3 @@ def _bars(show: bool) -> Iterator[None]:
         yield
     finally:
         enable_progress_bars(group)
-
-
-def transport_error() -> type[Exception]:
-    """The base of what the HTTP client raises: httpx's or, since huggingface_hub 2, httpx2's."""
-    from huggingface_hub.errors import HfHubHTTPError
-
-    base: type[Exception] = HfHubHTTPError.__bases__[0]
-    return base
-
-
-def _explain(error: BaseException, repository: str, revision: str | None) -> str:
-    """What went wrong with the Hub, in one line that says what to do next."""
-    from huggingface_hub import constants, errors
-
-    hub = constants.ENDPOINT
-    if isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ is not None:
-        return _explain(error.__cause__, repository, revision)
-    if isinstance(error, errors.OfflineModeIsEnabled):
-        return (
-            f"no complete copy of {repository} is cached, and HF_HUB_OFFLINE forbids the network; "
-            "unset it, or use `-m austen`, which needs none"
-        )
-    if isinstance(error, errors.GatedRepoError):
-        return (
-            f"{repository} is open to some users only; ask for access at {hub}/{repository}, then "
-            "`hf auth login` or set HF_TOKEN"
-        )
-    if isinstance(error, errors.RevisionNotFoundError):
-        return f"{repository} has no branch, tag or commit {revision}; see {hub}/{repository}"
-    if isinstance(error, errors.HfHubHTTPError):
-        return _explain_answer(error, repository)
-    if isinstance(error, UserWarning):
-        return f"{_line(error)} Make room there, or set HF_HOME to another folder"
-    if isinstance(error, OSError) and error.errno is not None:
-        return (
-            f"the Hub's cache in {constants.HF_HUB_CACHE} cannot be used: {_line(error)}; correct "
-            "that, or set HF_HOME to another folder"
-        )
-    return (
-        f"cannot fetch {repository} from {hub} ({_line(error)}), and no complete copy is cached; "
-        "try again with a network, or use `-m austen`, which needs none"
-    )
-
-
-def _explain_answer(error: HfHubHTTPError, repository: str) -> str:
-    """What a refusal means. 401 is the Hub's answer for what is private and what is not there."""
-    from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
-
-    status, message = error.response.status_code, " ".join((error.server_message or "").split())
-    if "Invalid credentials" in message:
-        return "the Hub refuses the access token; `hf auth login` again, or correct HF_TOKEN"
-    unknown = status in (401, 404) and not isinstance(error, EntryNotFoundError)
-    if unknown or isinstance(error, RepositoryNotFoundError):
-        return (
-            f"neither a file nor a repository has the name {repository}; check it, or, for a "
-            "private repository, `hf auth login` or set HF_TOKEN"
-        )
-    answer = f"HTTP {status}" + (f", {message}" if message else "")
-    return f"the Hub answers {answer} for {repository}; try again later"
-
-
-def _line(error: BaseException) -> str:
-    """An error's own words in one line, or its name where it has none."""
-    return " ".join(str(error).split()) or type(error).__name__

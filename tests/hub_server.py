@@ -17,7 +17,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
-from gpt2cli.repository import DEFAULTS
+from gpt2cli.hub_setup import DEFAULTS
 
 LARGE = (".safetensors", ".bin", ".h5")  # kept apart from git, as the Hub does with large files
 

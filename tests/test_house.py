@@ -29,6 +29,8 @@ LEVELS = (
     "layout",
     "checkpoint",
     "naming",
+    "hub_errors",
+    "hub_setup",
     "repository",
     "hub",
     "cache",

@@ -14,8 +14,8 @@ from hub_server import HubServer, Repository
 from program import child, done
 
 from gpt2cli.checkpoint import Checkpoint
+from gpt2cli.hub_setup import DEFAULTS
 from gpt2cli.loader import load
-from gpt2cli.repository import DEFAULTS
 
 
 def held(folder: Path) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from hub_server import HubServer, Repository
 from killing import Starter, starter
 from program import done
 
-from gpt2cli.repository import DEFAULTS
+from gpt2cli.hub_setup import DEFAULTS
 from gpt2cli.tokenizer.merges import spelled
 
 HUB = ("huggingface_hub", "huggingface_hub.hf_api", "gpt2cli.download", "gpt2cli.cli.download")

@@ -1,5 +1,6 @@
 """A server that fails in whatever way: one line, nothing of it is kept, and no endless wait."""
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ import checkpoints
 import pytest
 from hub_server import HubServer, Repository, served
 from huggingface_hub import constants
-from program import done, refusal
+from program import child, done, refusal
 
 from gpt2cli import repository
 
@@ -135,3 +136,41 @@ def test_a_server_that_fails_is_one_line_and_the_next_run_ends_well(
     hub.silent, hub.circle, hub.page = False, False, None
     hub.repositories["owner/name"] = Repository(main.files)
     done(command, *where)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("HF_ENDPOINT", "http://127.0.0.1:99999", "HF_ENDPOINT is 'http://127.0.0.1:99999'"),
+        ("HF_ENDPOINT", "http://host:port", "HF_ENDPOINT is 'http://host:port'"),
+        ("HF_ENDPOINT", "http://[::1", r"HF_ENDPOINT is 'http://\[::1'"),
+        ("HF_ENDPOINT", "https://a..b", "HF_ENDPOINT is 'https://a..b'"),
+        ("HF_ENDPOINT", "http://a b", "HF_ENDPOINT is 'http://a b'"),
+        ("HF_ENDPOINT", "ftp://host", "HF_ENDPOINT is 'ftp://host'"),
+        ("HF_ENDPOINT", "", "HF_ENDPOINT is ''"),
+        ("HF_HUB_ETAG_TIMEOUT", "soon", "HF_HUB_ETAG_TIMEOUT is 'soon'"),
+        ("HF_HUB_DOWNLOAD_TIMEOUT", "", "HF_HUB_DOWNLOAD_TIMEOUT is ''"),
+        ("HTTPS_PROXY", "http://host:port", "correct those of HTTP_PROXY, HTTPS_PROXY"),
+        ("ALL_PROXY", "gopher://host", "correct those of HTTP_PROXY, HTTPS_PROXY"),
+        ("SSL_CERT_FILE", os.devnull, "SSL_CERT_FILE .* that are set"),
+        ("HF_TOKEN", "\N{SNOWMAN}", "correct HF_TOKEN"),
+    ],
+)
+def test_a_variable_that_the_client_cannot_use_is_named_in_one_line(
+    tmp_path: Path, name: str, value: str, said: str
+) -> None:
+    settings = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9", name: value}
+    kept = {key: each for key, each in os.environ.items() if not key.startswith("HF_")}
+    with child("params", "owner/name", env=kept | settings) as gpt2:
+        out, err = gpt2.communicate()
+    assert (gpt2.returncode, out) == (1, b"")
+    assert re.fullmatch(f"Error: .*{said}.*\n", err.decode())
+
+
+def test_the_models_are_listed_whatever_the_address_of_the_hub_is(tmp_path: Path) -> None:
+    settings = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://[::1"}
+    with child("models", env=os.environ | settings) as gpt2:
+        out, err = gpt2.communicate()
+    assert gpt2.returncode == 0
+    assert b"austen" in out
+    assert b"note: the environment variable HF_ENDPOINT" in err
