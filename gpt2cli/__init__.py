@@ -3,8 +3,7 @@
 `load` is where programs begin; it and what it gives are described in `gpt2cli.api`.
 """
 
-import importlib
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # `typing` takes long to import, and all that is run begins here
 
 __version__ = "0.1.0"
 __all__ = ["GPT2Error", "Model", "Options", "Score", "Text", "__version__", "load"]
@@ -17,4 +16,6 @@ def __getattr__(name: str) -> object:
     """What programs use, imported when it is first asked for: it takes torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
     return getattr(importlib.import_module(".api", __name__), name)

@@ -1,5 +1,5 @@
 """``python -m gpt2cli`` is ``gpt2``."""
 
-from gpt2cli.cli import main
+from gpt2cli.start import program
 
-main()
+program()

@@ -10,7 +10,7 @@ from unittest import mock
 
 from gpt2cli.cli import main
 
-PROGRAM = "from gpt2cli.cli import program; program()"  # what the installed `gpt2` runs
+PROGRAM = "from gpt2cli.start import program; program()"  # what the installed `gpt2` runs
 
 
 @dataclass(frozen=True)

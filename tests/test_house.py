@@ -50,6 +50,7 @@ LEVELS = (
     "verification",
     "api",
     "cli",
+    "start",
     "__main__",
 )
 

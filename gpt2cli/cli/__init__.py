@@ -1,27 +1,22 @@
 """The command line: a file a command, and the one seam where errors become lines and exit codes."""
 
+import difflib
+import importlib
+import itertools
+import os
+import shlex
+import signal
 import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
-try:
-    import difflib
-    import importlib
-    import itertools
-    import os
-    import shlex
-    import signal
-    import traceback
-    from contextlib import suppress
-    from pathlib import Path
-    from types import FrameType
-    from typing import NoReturn
+import click
 
-    import click
-
-    from .. import __version__
-    from ..errors import GPT2Error, one_line
-    from .standard_error import make_sure as make_sure_of_stderr
-except KeyboardInterrupt:  # there is no seam yet
-    sys.exit(130)
+from .. import __version__
+from ..errors import GPT2Error, one_line
+from .standard_error import make_sure as make_sure_of_stderr
 
 # As --help shows them.
 GROUPS = {
@@ -31,6 +26,8 @@ GROUPS = {
     "Shell": ("completion",),
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
+
+_NO_MEMORY = "Error: there is not enough memory; take a smaller model or text, or make room for it"
 
 
 class _Lazy(click.Group):
@@ -113,18 +110,6 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
-def program() -> NoReturn:
-    """`main` as the program `gpt2`; it ends at once, where Python would undo torch for long."""
-    try:
-        main()
-    except SystemExit as end:
-        if "torch" not in sys.modules or not isinstance(end.code, int):
-            raise
-        with suppress(OSError):  # which has been said, if somebody can hear it
-            sys.stdout.flush()
-        os._exit(end.code)
-
-
 def _run() -> int:
     """Run the command; every way it can end, as an exit code."""
     try:
@@ -147,6 +132,8 @@ def _run() -> int:
         return 141
     except OSError as error:
         return _bug(error) if error.errno is None else _refused_by_system(error)
+    except (MemoryError, RuntimeError) as error:
+        return _say(_NO_MEMORY, 1) if _out_of_memory(error) else _bug(error)
     except Exception as error:  # the seam: whatever else arrives here is a bug of ours
         return _bug(error)
 
@@ -176,6 +163,13 @@ def _with_origin(error: GPT2Error, context: click.Context) -> GPT2Error:
     if not name or name not in str(error):
         return error
     return GPT2Error(f"{error} ({name} is what GPT2_MODEL says)")
+
+
+def _out_of_memory(error: MemoryError | RuntimeError) -> bool:
+    """Whether memory was asked for that is not there: by Python, or by torch on any device."""
+    if isinstance(error, MemoryError):
+        return True
+    return type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
 
 
 def _refused_by_system(error: OSError) -> int:

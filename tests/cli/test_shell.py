@@ -154,19 +154,6 @@ def test_a_prompt_near_the_limit_is_noted(options, words):
 # The program's beginning and end
 
 
-def test_ctrl_c_while_the_program_is_still_being_loaded_is_quiet():
-    code = (
-        "import sys\n"
-        "class Interrupt:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name == 'click': raise KeyboardInterrupt\n"
-        "sys.meta_path.insert(0, Interrupt())\n"
-        "from gpt2cli.cli import main\n"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"")
-
-
 @pytest.mark.parametrize(
     "args",
     [
