@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ..errors import GPT2Error
-from .text_input import decoded, read_bytes
+from .text_input import MOST_BYTES, decoded, read_bytes
 
 _MOST_SAID = 3  # bad lines that are spelled out
 
@@ -62,7 +62,9 @@ def read_prompts(path: Path, encoding: str | None) -> list[Prompt]:
     Lines end in LF or CR LF, and a byte order mark is no part of the first. Raises GPT2Error for
     a file without prompts, and for lines that are none, by their numbers.
     """
-    text = decoded(read_bytes(None, path) or b"", encoding, str(path)).removeprefix("\ufeff")
+    text = decoded(read_bytes(None, path, MOST_BYTES) or b"", encoding, str(path)).removeprefix(
+        "\ufeff"
+    )
     if not text:
         raise GPT2Error(f"{path} is empty; write a prompt a line into it")
     prompts = []

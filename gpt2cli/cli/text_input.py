@@ -1,9 +1,11 @@
 """The text a command works on: an argument, a file, or standard input. Exact to the byte."""
 
 import codecs
+import io
 import os
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
@@ -11,13 +13,20 @@ from ..errors import GPT2Error
 
 STDIN = "-"
 
+MOST_BYTES = 2**30  # of a file
+MOST_MODEL_BYTES = 2**26  # of a text that a model is to read
 
-def read_bytes(argument: str | None, file: Path | None) -> bytes | None:
+_PART = 2**20
+
+
+def read_bytes(
+    argument: str | None, file: Path | None, most: int = MOST_MODEL_BYTES
+) -> bytes | None:
     """The bytes of the argument, else of the file, else of standard input.
 
     ``-`` in either place is standard input, which is never read when there is an argument. None:
     nothing was given and standard input is a terminal, or closed. Raises click.UsageError when
-    both were given and GPT2Error when what is named cannot be read.
+    both were given and GPT2Error when what is named cannot be read or has more than `most` bytes.
     """
     if argument is not None and file is not None:
         raise click.UsageError("A text and --file were both given; give one of them.")
@@ -25,15 +34,29 @@ def read_bytes(argument: str | None, file: Path | None) -> bytes | None:
         return os.fsencode(argument)
     if file is not None and str(file) != STDIN:
         try:
-            return file.read_bytes()
+            with file.open("rb") as opened:
+                return _all(opened, str(file), most)
         except OSError as error:
-            raise GPT2Error(f"cannot read {file}: {error.strerror}") from error
+            raise GPT2Error(
+                f"cannot read {file}: {error.strerror}; name a file, or - for standard input"
+            ) from error
     if sys.stdin is None or (argument is None and file is None and sys.stdin.isatty()):
         return None
     try:
-        return sys.stdin.buffer.read()
+        return _all(sys.stdin.buffer, "standard input", most)
     except OSError as error:
         raise GPT2Error(f"cannot read standard input: {error.strerror or error}") from error
+
+
+def _all(file: BinaryIO, name: str, most: int) -> bytes:
+    """All bytes of a file; one that has no end, as ``/dev/zero`` has none, is left at `most`."""
+    held = io.BytesIO()
+    while held.tell() <= most:
+        part = file.read(_PART)
+        held.write(part)
+        if len(part) < _PART:
+            return held.getvalue()
+    raise GPT2Error(f"{name} has more than {most:,} bytes, which is too much at once; give less")
 
 
 def read_text(

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from ..hub import parse_model, tokenizer_place
 from ..tokenizer import Tokenizer, has_tokenizer, load_tokenizer
 from .options import chosen_heads, heads_option, model_option, note, shows_progress
 from .output import emit, literal
-from .text_input import STDIN, read_bytes
+from .text_input import MOST_BYTES, STDIN, read_bytes
 
 _LONG = 20_000_000  # bytes that take more than a few seconds
 
@@ -67,7 +68,7 @@ def command(
         raise click.UsageError("--special has no meaning with --decode.")
     if len(words) > 1 and not decode:
         raise click.UsageError("TEXT is one argument; put it in quotes.")
-    data = read_bytes(" ".join(words) if words else None, file)
+    data = read_bytes(" ".join(words) if words else None, file, MOST_BYTES)
     if data is None:
         raise click.UsageError("Give TEXT, --file FILE, or a text on standard input.")
     if decode:
@@ -76,16 +77,26 @@ def command(
     tokenizer = _tokenizer(model)
     if len(data) >= _LONG and shows_progress():
         note(f"{len(data):,} bytes; that takes a while")
-    ids = tokenizer.encode_bytes(data, special=special)
     if count:
-        return emit(f"{len(ids)}\n".encode())
+        number = sum(map(len, tokenizer.encode_parts(data, special=special)))
+        return emit(f"{number}\n".encode())
+    if not (pieces or as_json):
+        return _emit_ids(tokenizer.encode_parts(data, special=special))
+    ids = tokenizer.encode_bytes(data, special=special)
     if pieces:
         return emit("".join(f"{i}\t{literal(tokenizer.token_bytes(i))}\n" for i in ids).encode())
-    if as_json:
-        texts = [tokenizer.decode([token_id]) for token_id in ids]
-        line = json.dumps({"ids": ids, "pieces": texts, "count": len(ids)}, ensure_ascii=False)
-        return emit(line.encode() + b"\n")
-    return emit(" ".join(map(str, ids)).encode() + b"\n")
+    texts = [tokenizer.decode([token_id]) for token_id in ids]
+    line = json.dumps({"ids": ids, "pieces": texts, "count": len(ids)}, ensure_ascii=False)
+    return emit(line.encode() + b"\n")
+
+
+def _emit_ids(parts: Iterable[list[int]]) -> None:
+    """The ids on one line, each part as soon as it is known."""
+    space = ""
+    for part in filter(None, parts):
+        emit((space + " ".join(map(str, part))).encode())
+        space = " "
+    emit(b"\n")
 
 
 def _tokenizer(name: str) -> Tokenizer:

@@ -29,6 +29,15 @@ _SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 # last space of such a run, so the text can be cut there.
 _LONG_SPACE = re.compile(rf"(?<![{_SPACE}])[{_SPACE}]{{100000,}}(?=[{_SPACE}][^{_SPACE}])")
 
+# Where a text can be cut anyway, as no piece goes on across it.
+_LINE_END = re.compile(rf"(?<=[^{_SPACE}])(?=\n)")
+_PART = 2**20  # characters that are given to tiktoken at once, up to the next such place
+
+# tiktoken takes 32 bytes of memory for each byte of a piece, and ends the process where there are
+# none. A piece has characters of one kind: letters, numbers, spaces or others.
+_RUN = 2**24
+_NO_OTHER = re.compile(r"[^\W_]|\s")
+
 # What errors="surrogateescape" makes of bytes that are no UTF-8.
 _NO_TEXT = re.compile("([\udc80-\udcff]+)")
 
@@ -62,15 +71,22 @@ class Tokenizer:
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """The ids of `text`; with `special`, special tokens in it are those tokens, not text.
 
-        Raises GPT2Error when the vocabulary lacks a byte of it, and UnicodeEncodeError for a
-        lone surrogate.
+        Raises GPT2Error when the vocabulary lacks a byte of it, or millions of characters stand
+        together that nothing splits, and UnicodeEncodeError for a lone surrogate.
         """
         text.encode()
         return self._encode(text, special)
 
     def encode_bytes(self, data: bytes, *, special: bool = False) -> list[int]:
-        """The ids of any bytes. Those that are no UTF-8 are merged run by run, beside the text."""
+        """The ids of any bytes. Those that are no UTF-8 are merged run by run, beside the text.
+
+        Raises GPT2Error as `encode` does.
+        """
         return self._encode(data.decode("utf-8", "surrogateescape"), special)
+
+    def encode_parts(self, data: bytes, *, special: bool = False) -> Iterator[list[int]]:
+        """The ids that `encode_bytes` gives, in parts: those of a long text are many to hold."""
+        return self._parts(data.decode("utf-8", "surrogateescape"), special)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes that `ids` stand for; GPT2Error names an id that stands for nothing."""
@@ -104,26 +120,31 @@ class Tokenizer:
 
     def _encode(self, text: str, special: bool) -> list[int]:
         """The ids of `text`, in which lone surrogates are bytes that are no UTF-8."""
-        ids: list[int] = []
-        for part, is_added in _split(text, self._patterns[special]):
-            ids += [self._added[part]] if is_added else self._encode_plain(part)
-        return ids
+        return [token_id for part in self._parts(text, special) for token_id in part]
 
-    def _encode_plain(self, text: str) -> list[int]:
+    def _parts(self, text: str, special: bool) -> Iterator[list[int]]:
+        _check_runs(text)
+        for part, is_added in _split(text, self._patterns[special]):
+            if is_added:
+                yield [self._added[part]]
+            else:
+                yield from self._plain_parts(part)
+
+    def _plain_parts(self, text: str) -> Iterator[list[int]]:
         """The ids of a text without added tokens."""
         if self._vocabulary.prefix_space and not text.startswith(" "):
             text = " " + text
-        ranks: list[int] = []
         for index, part in enumerate(_NO_TEXT.split(text)):
             if index % 2:  # what the pattern's group found
                 data = part.encode("utf-8", "surrogateescape")
-                ranks += self._encoding._encode_single_piece(data)
+                yield self._ids(self._encoding._encode_single_piece(data))
             else:
                 for piece in _short_of_panic(part):
-                    ranks += self._encoding.encode_ordinary(piece)
-        return self._ids(ranks) if self._permuted else ranks
+                    yield self._ids(self._encoding.encode_ordinary(piece))
 
     def _ids(self, ranks: list[int]) -> list[int]:
+        if not self._permuted:
+            return ranks
         table = self._vocabulary.ids
         ids = [number for rank in ranks if (number := table[rank]) is not None]
         if len(ids) < len(ranks):
@@ -242,10 +263,31 @@ def _split(text: str, patterns: Sequence[re.Pattern[str]]) -> Iterator[tuple[str
 def _short_of_panic(text: str) -> Iterator[str]:
     """`text` in parts that split and merge as the whole does, none with an endless run of spaces.
 
-    A part starts with the last space of a run, which the pattern gives to the next piece.
+    A part starts with the last space of a run, which the pattern gives to the next piece, or with
+    the end of a line.
     """
     start = 0
     for run in _LONG_SPACE.finditer(text):
-        yield text[start : run.end()]
+        yield from _lines(text[start : run.end()])
         start = run.end()
+    yield from _lines(text[start:])
+
+
+def _lines(text: str) -> Iterator[str]:
+    """`text` in parts of about _PART characters, where it has lines that end between."""
+    start = 0
+    while end := _LINE_END.search(text, start + _PART):
+        yield text[start : end.start()]
+        start = end.start()
     yield text[start:]
+
+
+def _check_runs(text: str) -> None:
+    """Raise GPT2Error for characters of one kind that fill a whole block of the text."""
+    for start in range(0, len(text) - _RUN + 1, _RUN):
+        block = text[start : start + _RUN]
+        if block.isalpha() or block.isnumeric() or block.isspace() or not _NO_OTHER.search(block):
+            raise GPT2Error(
+                f"from character {start:,} on, the text has {_RUN:,} characters of one kind in a "
+                "row, which nothing splits into tokens; break them up"
+            )

@@ -3,6 +3,7 @@
 import inspect
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import checkpoints
 import pytest
-from program import child, done, refusal, run
+from program import PROGRAM, child, done, refusal, run
 
 from gpt2cli import cli
 from gpt2cli.cli import COMMANDS, params
@@ -201,6 +202,53 @@ def test_a_file_that_fails_where_nobody_looked_for_it_is_one_line(monkeypatch, c
     error = OSError(5, "Input/output error", "some\nname")
     line = "Error: cannot use some name: Input/output error\n"
     assert ended(monkeypatch, capsys, error) == (1, line)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")]
+)
+def test_memory_that_is_not_there_is_one_line_and_no_bug(monkeypatch, capsys, error):
+    code, err = ended(monkeypatch, capsys, error)
+    assert code == 1
+    assert re.fullmatch("Error: there is not enough memory; .*\n", err)
+
+
+def test_any_other_error_of_the_same_kind_is_a_bug(monkeypatch, capsys):
+    assert ended(monkeypatch, capsys, RuntimeError("the size of tensor a"))[0] == 70
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit of memory that Linux keeps")
+@pytest.mark.parametrize(
+    "args", [("tokens",), ("generate", "-m", "austen"), ("score", "-m", "austen")], ids="".join
+)
+@pytest.mark.parametrize("place", [("-f", "/dev/zero"), ()], ids=["file", "stdin"])
+def test_a_text_without_an_end_is_refused_by_its_length(args, place):
+    def bound() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (3 * 2**30, 3 * 2**30))
+
+    with (
+        Path("/dev/zero").open("rb") as zeros,
+        child(*args, *place, stdin=zeros, preexec_fn=bound) as gpt2,
+    ):
+        out, err = gpt2.communicate()
+    assert (gpt2.returncode, out) == (1, b"")
+    name = "/dev/zero" if place else "standard input"
+    assert re.fullmatch(f"Error: {name} has more than [0-9,]+ bytes.*; give less\n", err.decode())
+
+
+@pytest.mark.parametrize("module", ["gpt2cli.cli", "contextlib", "click", "gpt2cli.errors"])
+def test_ctrl_c_is_quiet_while_the_program_is_imported(module):
+    interrupted = f"""
+import sys
+class Finder:
+    def find_spec(name, *_):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.modules.pop({module!r}, None)
+sys.meta_path.insert(0, Finder)
+"""
+    ran = subprocess.run([sys.executable, "-c", interrupted + PROGRAM], capture_output=True)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"")
 
 
 def test_a_bug_shows_its_traceback_when_asked(monkeypatch, capsys):

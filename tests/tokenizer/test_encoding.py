@@ -11,7 +11,7 @@ import tokenizers
 import vocabularies
 
 from gpt2cli.errors import GPT2Error
-from gpt2cli.tokenizer import Tokenizer, load_tokenizer
+from gpt2cli.tokenizer import Tokenizer, encoding, load_tokenizer
 
 FACTS = json.loads((Path(__file__).parents[1] / "fixtures/tokenizer_facts.json").read_bytes())
 
@@ -115,6 +115,31 @@ def test_an_endless_run_of_spaces_is_split_as_a_short_one_is(gpt2, space):
     assert gpt2.encode(space * 100_001 + "x") == gpt2.encode(space * 100_000) + gpt2.encode(
         space + "x"
     )
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["one two", "x \t", " ", "\u3000", "é\N{HUGGING FACE}'", "'", "", "y\r", "<|endoftext|>"],
+)
+def test_a_text_in_parts_has_the_ids_of_the_whole(gpt2, monkeypatch, line):
+    data = b"\xf0\x9f" + f"\n{line}\n\n{line}'s".encode() * 40
+    for special in (False, True):
+        whole = gpt2.encode_bytes(data, special=special)
+        for size in (1, 7, 50):
+            monkeypatch.setattr(encoding, "_PART", size)
+            parts = list(gpt2.encode_parts(data, special=special))
+            monkeypatch.undo()
+            assert [token_id for part in parts for token_id in part] == whole
+            assert max(map(len, parts)) < len(whole)
+
+
+@pytest.mark.parametrize("kind", ["a", "7", "\0", " ", "\n", "漢"])
+def test_a_run_that_nothing_splits_is_refused_before_it_is_merged(gpt2, monkeypatch, kind):
+    monkeypatch.setattr(encoding, "_RUN", 1000)
+    assert gpt2.decode(gpt2.encode(kind * 999)) == kind * 999
+    assert gpt2.encode(f"{kind * 400}. b" * 9)
+    with pytest.raises(GPT2Error, match="from character 1,000 on, the text has 1,000 characters"):
+        gpt2.encode("ab, " * 250 + kind * 2000 + " c")
 
 
 @pytest.mark.parametrize("name", vocabularies.TRAINED)
