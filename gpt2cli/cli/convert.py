@@ -31,7 +31,7 @@ from ..tokenizer import load_tokenizer, tokenizer_files
 from ..tokenizer.saving import NAMES
 from .completion import MODEL
 from .opening import open_weights
-from .options import heads_option, note, quiet_option, shows_progress
+from .options import NAME, heads_option, note, quiet_option, shows_progress
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -51,15 +51,9 @@ def _bytes(_ctx: click.Context, _param: click.Parameter, text: str | None) -> in
     return size
 
 
-def _named(_ctx: click.Context, _param: click.Parameter, name: str) -> Path:
-    if not name:  # Path("") would be the current folder
-        raise GPT2Error("DEST is empty; give the name of a folder")
-    return Path(name)
-
-
 @click.command("convert", short_help="Rewrite a checkpoint in another form.")
 @click.argument("source", type=MODEL)
-@click.argument("dest", type=click.Path(), callback=_named)
+@click.argument("dest", type=NAME, metavar="DEST")
 @click.option(
     "--format",
     "form",

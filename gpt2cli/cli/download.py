@@ -16,7 +16,7 @@ from ..errors import GPT2Error
 from ..naming import Model, parse_model
 from .completion import MODEL
 from .models import megabytes
-from .options import note, quiet_option, shows_progress
+from .options import NAME, note, quiet_option, shows_progress
 from .output import emit, json_line
 from .progress import duration
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--revision", metavar="REV", help="A branch, tag or commit; as MODEL@REV.")
 @click.option(
     "--to",
-    type=click.Path(path_type=Path),
+    type=NAME,
     metavar="DIR",
     help="Put the files into DIR.  [default: the Hub client's cache]",
 )

@@ -13,7 +13,7 @@ import click
 from ..presets import DEFAULT_NEW_TOKENS
 from .interactive import Loop, check_interactive_usage
 from .opening import network, open_with_tokenizer
-from .options import computing, model_option, note, quiet_option
+from .options import NAME, computing, model_option, note, quiet_option
 from .prompt_notes import prompt_notes
 from .prompts import check_prompts_usage, prompts_options, write_prompts
 from .text_input import STDIN, check_encoding, read_text
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "-f",
     "--file",
-    type=click.Path(path_type=Path),
+    type=NAME,
     metavar="FILE",
     help="Read the prompt from FILE; - is standard input.",
 )

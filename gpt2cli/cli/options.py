@@ -3,10 +3,12 @@
 import math
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from ..errors import GPT2Error
 from ..hub import DEFAULT
 from ..layout import DTYPES
 from .completion import MODEL
@@ -41,6 +43,22 @@ def number(
         return found
 
     return convert
+
+
+class _Name(click.Path):
+    """The name of a file or folder; an empty one would be the current folder."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "" and param is not None:
+            name = max(param.opts, key=len) if isinstance(param, click.Option) else param.metavar
+            raise GPT2Error(f"{name} is empty; give the name of a file or folder")
+        return super().convert(value, param, ctx)
+
+
+NAME = _Name()
 
 
 def _note_origin(ctx: click.Context, _param: click.Parameter, model: str | None) -> str | None:

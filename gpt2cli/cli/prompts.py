@@ -13,7 +13,7 @@ from ..presets import DEFAULT_NEW_TOKENS
 from .batch import Texts, Writing, fingerprint, resume
 from .batch_output import Output
 from .opening import network, open_with_tokenizer
-from .options import Command, note, number
+from .options import NAME, Command, note, number
 from .progress import Progress
 from .prompt_file import BadLines, Prompt, check_suffix, read_prompts
 from .timing import Clock
@@ -29,7 +29,7 @@ _COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
 _OPTIONS = (
     click.option(
         "--prompts",
-        type=click.Path(path_type=Path),
+        type=NAME,
         metavar="FILE",
         callback=check_suffix,
         help="Many prompts, a line each: text (.txt), or JSON strings or objects (.jsonl).",
@@ -37,7 +37,7 @@ _OPTIONS = (
     click.option(
         "-o",
         "--output",
-        type=click.Path(path_type=Path),
+        type=NAME,
         metavar="OUT",
         help="With --prompts: the file of JSON lines to write, or to go on with.",
     ),

@@ -13,7 +13,7 @@ from ..checkpoint.single_file import check_writable, write_whole
 from ..errors import GPT2Error
 from . import surprisal_page
 from .opening import network, open_with_tokenizer
-from .options import computing, model_option, note, number, quiet_option, shows_progress
+from .options import NAME, computing, model_option, note, number, quiet_option, shows_progress
 from .output import emit, emit_lines, in_colour, json_line
 from .score_report import ScoreReport
 from .surprisal import Piece, coloured, table
@@ -33,7 +33,7 @@ MOST_ALTERNATIVES = 100
 @click.option(
     "-f",
     "--file",
-    type=click.Path(path_type=Path),
+    type=NAME,
     metavar="FILE",
     help="Read the text from FILE; - is standard input.",
 )
@@ -60,9 +60,9 @@ MOST_ALTERNATIVES = 100
 @click.option(
     "--html",
     "page",
-    type=click.Path(path_type=Path),
+    type=NAME,
     metavar="FILE",
-    help="Write the text by token as a page that needs nothing else.",
+    help="Write the text by token as a page that needs nothing else; FILE is replaced.",
 )
 @click.option(
     "--top",
@@ -114,6 +114,8 @@ def command(
     """
     if len(words) > 1:
         raise click.UsageError("TEXT is one argument; put it in quotes.")
+    if page is not None and str(page) == STDIN:
+        raise click.UsageError("--html writes a page beside the report; name a file for it.")
     if page is None and ctx.get_parameter_source("top") is click.core.ParameterSource.COMMANDLINE:
         raise click.UsageError("--top needs --html.")
     if window is not None and stride is not None:

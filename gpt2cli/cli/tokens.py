@@ -15,7 +15,7 @@ from ..config import parse_config, read_json
 from ..errors import GPT2Error
 from ..hub import parse_model, tokenizer_place
 from ..tokenizer import Tokenizer, has_tokenizer, load_tokenizer
-from .options import chosen_heads, heads_option, model_option, note, shows_progress
+from .options import NAME, chosen_heads, heads_option, model_option, note, shows_progress
 from .output import emit, literal
 from .text_input import MOST_BYTES, STDIN, read_bytes
 
@@ -28,7 +28,7 @@ _LONG = 20_000_000  # bytes that take more than a few seconds
 @click.option(
     "-f",
     "--file",
-    type=click.Path(path_type=Path),
+    type=NAME,
     metavar="FILE",
     help="Read the text, or the ids, from FILE; - is standard input.",
 )

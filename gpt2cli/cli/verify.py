@@ -9,7 +9,7 @@ import click
 
 from ..naming import parse_model
 from .completion import MODEL
-from .options import chosen_model, computing, model_argument, number, quiet_option
+from .options import NAME, chosen_model, computing, model_argument, number, quiet_option
 from .output import emit, emit_lines, json_line
 from .reporting import lines
 from .verify_task import Task
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from ..verification.comparison import Report, Tolerance
 
 
-def _recording(_ctx: click.Context, _param: click.Parameter, name: str | None) -> Path | None:
-    """The file that --record names; by its ending it says what is written."""
-    if name is not None and not name.lower().endswith((".json", ".safetensors")):
-        raise click.BadParameter(f"{name!r} is no name of a .safetensors or .json file.")
-    return None if name is None else Path(name)
+def _recording(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
+    """A callback of --record: a file whose ending says what is written."""
+    if path is not None and not path.name.lower().endswith((".json", ".safetensors")):
+        raise click.BadParameter(f"{str(path)!r} is no name of a .safetensors or .json file.")
+    return path
 
 
 @click.command("verify", short_help="Check what a model computes.")
 @model_argument
 @click.option(
     "--reference",
-    type=click.Path(path_type=Path),
+    type=NAME,
     metavar="FILE",
     help="Logits to compare with: JSON, safetensors, or llm.c's debug state.",
 )
@@ -42,6 +42,7 @@ def _recording(_ctx: click.Context, _param: click.Parameter, name: str | None) -
 @click.option("--selftest", is_flag=True, help="Check this installation; needs no files.")
 @click.option(
     "--record",
+    type=NAME,
     metavar="FILE",
     callback=_recording,
     help="Write a reference: .safetensors with hidden states, or .json of logits alone.",
