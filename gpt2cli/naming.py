@@ -104,5 +104,7 @@ def _is_repository(name: str) -> bool:
 def _revision(text: str, revision: str) -> str:
     """`revision` if git could have a branch, tag or commit of this name."""
     if not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision:
-        raise GPT2Error(f"{text!r} has no branch, tag or commit after the @; write name@revision")
+        raise GPT2Error(
+            f"{text!r}: {revision!r} is no name of a branch, tag or commit; write name@revision"
+        )
     return revision

@@ -15,10 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from .errors import GPT2Error
 from .layout import DTYPES
 
 __all__ = ["DTYPES", "dense"]
 
+_VARIABLE = "GPT2_PACKED"
+_KERNELS = ("float32", "float16", "int8")
 _ROW_HINT = 64  # of the layouts oneDNN offers, one whose sums do not depend on the rows
 _FEW_ROWS = 16
 _MOST_ROWS = 64  # that are known to be summed alike
@@ -200,7 +203,7 @@ def _packs(kind: str, weight: Tensor) -> bool:
 @functools.cache
 def _works(kind: str) -> bool:
     """Whether this machine's torch has the kernel for a precision and computes right with it."""
-    if kind not in os.environ.get("GPT2_PACKED", kind).split(","):
+    if kind not in _kernels():
         return False
     weight = torch.linspace(-1, 1, 64 * 16).view(64, 16).sin()
     x = torch.linspace(-3, 3, 5 * 64).view(5, 64).cos()
@@ -209,6 +212,18 @@ def _works(kind: str) -> bool:
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
     return bool((out - x @ weight).abs().max() < {"int8": 0.1, "float16": 0.02}.get(kind, 1e-4))
+
+
+def _kernels() -> set[str]:
+    """The kernels that may be tried; GPT2Error where the environment names one that is none."""
+    asked = os.environ.get(_VARIABLE, ",".join(_KERNELS))
+    named = {name for name in asked.split(",") if name}
+    if not named <= {*_KERNELS}:
+        raise GPT2Error(
+            f"the environment variable {_VARIABLE} is {asked!r}, where some of "
+            f"{','.join(_KERNELS)} can stand, or nothing; correct or unset it"
+        )
+    return named
 
 
 def _trial(kind: str, weight: Tensor) -> nn.Module:

@@ -147,7 +147,7 @@ def test_what_has_no_shape_of_a_model_is_refused_with_the_names_that_are_known(t
     ["gpt2@", "owner/name@", "owner/name@../../x", "owner/name@a b", "owner/name@a@b", "gpt2@/a"],
 )
 def test_a_revision_that_git_could_not_have_is_refused(text):
-    with pytest.raises(GPT2Error, match="no branch, tag or commit after the @"):
+    with pytest.raises(GPT2Error, match="is no name of a branch, tag or commit; write name@"):
         parse_model(text)
 
 

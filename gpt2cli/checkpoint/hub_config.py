@@ -71,6 +71,11 @@ def infer_config(
             f"{where} has no {missing} beside it, and the number of heads shows in no tensor; "
             f"give --n-head {width}, or put the {missing} there"
         )
+    if wte[1] % n_head:
+        raise GPT2Error(
+            f"{where} is {wte[1]} wide, which does not divide into --n-head {n_head}; give the "
+            "number that it was trained with"
+        )
     layers = [int(found[1]) for name in shapes if (found := _LAYER.match(name))]
     data: dict[str, Any] = {
         "vocab_size": wte[0],

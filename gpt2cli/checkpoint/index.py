@@ -3,10 +3,13 @@
 Safetensors and pickles have the same one (https://huggingface.co/docs/transformers/big_models).
 """
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 from ..config import read_json
 from ..errors import GPT2Error, listing
+from .stored import StoredTensor
 
 
 def read_index(path: Path) -> dict[str, str]:
@@ -27,7 +30,25 @@ def _names_a_file(name: str) -> bool:
     return Path(name).name == name and name not in ("", "..") and name.isprintable()
 
 
-def check_index(weight_map: dict[str, str], names: dict[str, list[str]], where: str) -> None:
+def shard_tensors(path: Path, read: Callable[[Path], list[StoredTensor]]) -> list[StoredTensor]:
+    """The tensors of all shards that the index at `path` names, each shard opened by `read`.
+
+    Raises GPT2Error for a shard that is not there, and for one that the index disagrees with.
+    """
+    weight_map = read_index(path)
+    shards = sorted(set(weight_map.values()))
+    # Path's raises for names that no file can have
+    missing = [shard for shard in shards if not os.path.exists(path.parent / shard)]  # noqa: PTH110
+    if missing:
+        raise GPT2Error(
+            f"{path} names {listing(missing)}, which is not there; put every shard beside it"
+        )
+    stored = {shard: read(path.parent / shard) for shard in shards}
+    _check(weight_map, {shard: [t.name for t in stored[shard]] for shard in shards}, str(path))
+    return [tensor for shard in shards for tensor in stored[shard]]
+
+
+def _check(weight_map: dict[str, str], names: dict[str, list[str]], where: str) -> None:
     """Raise GPT2Error unless each shard holds just the tensors that the index lists in it."""
     there = {shard: {*held} for shard, held in names.items()}
     problems = [

@@ -18,7 +18,7 @@ from ..config import GIT_LFS, lfs_pointer, parse_config, parse_json, read_json
 from ..errors import GPT2Error
 from ..layout import MOST_DIMS, Shape
 from .hub_config import hub_source
-from .index import check_index, read_index
+from .index import shard_tensors
 from .mapping import MappedFile
 from .names import hub_name
 from .stored import Source, StoredTensor
@@ -110,12 +110,7 @@ def open_file(path: Path, n_head: int | None = None) -> Source:
     `n_head` is the number of heads where no ``config.json`` lies beside it.
     """
     if path.name.endswith(INDEX_SUFFIX):
-        weight_map = read_index(path)
-        shards = sorted(set(weight_map.values()))
-        stored = {shard: stored_tensors(path.parent / shard) for shard in shards}
-        check_index(weight_map, {s: [t.name for t in stored[s]] for s in shards}, str(path))
-        tensors = [tensor for shard in shards for tensor in stored[shard]]
-        return hub_source(DIALECT, path, tensors, n_head)
+        return hub_source(DIALECT, path, shard_tensors(path, stored_tensors), n_head)
     return hub_source(DIALECT, path, stored_tensors(path), n_head)
 
 

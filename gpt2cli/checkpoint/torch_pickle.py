@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from ..errors import GPT2Error, listing
 from .hub_config import hub_source
-from .index import check_index, read_index
+from .index import shard_tensors
 from .mapping import MappedFile
 from .pickle_ops import check_opcodes
 from .stored import Source, StoredTensor
@@ -83,12 +83,7 @@ def is_pickle(head: bytes) -> bool:
 
 def open_index(path: Path, n_head: int | None) -> Source:
     """The checkpoint in the shards that ``pytorch_model.bin.index.json`` names."""
-    weight_map = read_index(path)
-    shards = sorted(set(weight_map.values()))
-    stored = {shard: _shard(path.parent / shard) for shard in shards}
-    check_index(weight_map, {s: [t.name for t in stored[s]] for s in shards}, str(path))
-    tensors = [tensor for shard in shards for tensor in stored[shard]]
-    return hub_source("pickle", path, tensors, n_head)
+    return hub_source("pickle", path, shard_tensors(path, _shard), n_head)
 
 
 def open_state(path: Path, unpickled: Unpickled, n_head: int | None) -> Source:

@@ -79,7 +79,10 @@ def resume(texts: Texts, output: Output) -> int:
         if not line.endswith(b"\n"):
             begun = json_line(texts.given(count)).removesuffix(b"}\n")
             if not (line.startswith(begun) or begun.startswith(line)):
-                raise GPT2Error(f"{where} is no part of what was asked for; see --force")
+                raise GPT2Error(
+                    f"{where} is no beginning of what was asked for; name another file with -o, or "
+                    "start over with --force"
+                )
             break
         _compare(parsed(line), texts, count, where)
         output.end += len(line)
@@ -97,9 +100,12 @@ def _compare(row: dict[str, Any], texts: Texts, number: int, where: str) -> None
             f"{where} has the seed {seed}, and {wanted} was asked for; go on without -s, or start "
             "over with --force"
         )
+    given = texts.given(number)
+    alike = all(row.get(name) == given.get(name) for name in ("prompt", "id"))
+    other = "has another model or other options" if alike else "is the text of another prompt"
     raise GPT2Error(
-        f"{where} is not the text of this prompt (line {texts.prompt(number).line}), model and "
-        "options; repeat those to go on, or start over with --force"
+        f"{where} {other} than what was asked for (line {texts.prompt(number).line} of the "
+        "prompts); repeat what it was written with to go on, or start over with --force"
     )
 
 

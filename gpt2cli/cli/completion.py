@@ -25,9 +25,11 @@ VARIABLE = "_GPT2_COMPLETE"  # set by the script where the program is to complet
 
 
 @click.command("completion", short_help="Print a script for completion in the shell.")
-@click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument(
+    "shell", metavar="SHELL", required=False, type=click.Choice(["bash", "zsh", "fish"])
+)
 @click.pass_context
-def command(ctx: click.Context, shell: str) -> None:
+def command(ctx: click.Context, shell: str | None) -> None:
     """Print the script by which SHELL completes commands, options and models' names.
 
     SHELL is bash, zsh or fish. Put one of these into ~/.bashrc or ~/.zshrc, or run the last:
@@ -37,6 +39,8 @@ def command(ctx: click.Context, shell: str) -> None:
     eval "$(gpt2 completion zsh)"
     gpt2 completion fish > ~/.config/fish/completions/gpt2.fish
     """
+    if shell is None:
+        raise click.UsageError("Give SHELL: bash, zsh or fish.")
     form = get_completion_class(shell)
     if form is None:
         raise ValueError(f"click completes nothing in {shell}")

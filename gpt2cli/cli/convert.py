@@ -33,7 +33,13 @@ from .completion import MODEL
 from .opening import open_weights
 from .options import NAME, heads_option, note, quiet_option, shows_progress
 
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_UNITS = {"": 1} | {
+    letter + ending: base**power
+    for ending, base in (("B", 1000), ("IB", 1024))
+    for power, letter in enumerate("KMGT", 1)
+}
+
+_FILES = (".safetensors", ".bin", ".pt", ".pth", ".gguf")  # no names of folders
 
 _WEIGHTS = re.compile(r"model(-\d+-of-\d+)?\.safetensors|model\.safetensors\.index\.json")
 
@@ -44,7 +50,7 @@ _KEPT = re.compile(r"(attn|embd|resid)_pdrop|initializer_range|pad_token_id|use_
 def _bytes(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
     if text is None:
         return None
-    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?) ?([KMG]i?B)?", text, re.IGNORECASE | re.ASCII)
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?) ?([KMGT]i?B)?", text, re.IGNORECASE | re.ASCII)
     size = int(float(found[1]) * _UNITS[(found[2] or "").upper()]) if found else 0
     if size < 1:
         raise click.BadParameter(f"{text!r} is not a size such as 500MB or 2GB.")
@@ -98,8 +104,11 @@ def command(
     """
     if form == "nanogpt" and shard_size is not None:
         raise click.UsageError("--shard-size belongs to safetensors.")
-    if form == "safetensors" and dest.name.endswith(".safetensors"):
-        raise click.UsageError("DEST is a folder; the file in it is called model.safetensors.")
+    if form == "safetensors" and dest.suffix in _FILES and not dest.is_dir():
+        raise click.UsageError(
+            "DEST is a folder; the file in it is called model.safetensors. A .pt file is written "
+            "with --format nanogpt."
+        )
     target = _Target.of(dest, form)
     target.check(force)
     preset = parse_model(source).preset
@@ -143,6 +152,10 @@ class _Target:
     def check(self, force: bool) -> None:
         """Raise GPT2Error unless the checkpoint may be written here."""
         exists = self.folder.exists()
+        if self.folder.is_symlink() and not exists:
+            raise GPT2Error(
+                f"{self.folder} is a link that leads nowhere; remove it, or give another"
+            )
         if exists and not self.folder.is_dir():
             raise GPT2Error(f"{self.folder} is a file, and DEST is a folder; give another")
         if not (exists or self.folder.parent.is_dir()) or (self.file and not exists):

@@ -162,7 +162,7 @@ def _check_usage(
     if options["keep"] and options["overflow"] != "slide":
         raise click.UsageError("--keep needs --overflow slide.")
     if options["logprobs"] is not None and not (options["as_json"] or options["prompts"]):
-        raise click.UsageError("--logprobs needs --json.")
+        raise click.UsageError("--logprobs needs --json or --prompts.")
     if options["null"] and options["as_json"]:
         raise click.UsageError("--null and --json exclude each other.")
     if options["null"] and options["trace"]:

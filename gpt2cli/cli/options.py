@@ -1,6 +1,7 @@
 """Options that several commands share, and what they mean."""
 
 import math
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,13 +9,15 @@ from typing import Any, TypeVar
 
 import click
 
-from ..errors import GPT2Error
+from ..errors import GPT2Error, one_line
 from ..hub import DEFAULT
 from ..layout import DTYPES
 from .completion import MODEL
 
 _HEADS = f"{__name__}.n_head"
 _FROM_ENVIRONMENT = f"{__name__}.model"
+
+_PLAIN = re.compile(r"[0-9A-Za-z.+-]+")  # as numbers are written outside of Python
 
 MOST_THREADS = 1024  # beyond what a machine can start, OpenMP ends the process
 
@@ -35,7 +38,7 @@ def number(
 
     def convert(value: Any) -> int | float:
         try:
-            found = kind(value)
+            found = kind(value) if _PLAIN.fullmatch(str(value)) else math.nan
         except ValueError:
             found = math.nan
         if not low <= found <= high or found == math.inf or (above and found == low):
@@ -169,7 +172,7 @@ def computing(command: Command) -> Command:
 def note(text: str, quiet: bool = False) -> None:
     """A line on stderr, unless the user asked for quiet."""
     if not quiet:
-        click.echo(f"note: {text}", err=True)
+        click.echo(f"note: {one_line(text)}", err=True)
 
 
 def shows_progress(quiet: bool = False) -> bool:

@@ -16,6 +16,7 @@ from .opening import network, open_with_tokenizer
 from .options import NAME, Command, note, number
 from .progress import Progress
 from .prompt_file import BadLines, Prompt, check_suffix, read_prompts
+from .text_input import STDIN
 from .timing import Clock
 from .writing import note_slide
 from .writing_options import BIGGEST_SEED, check_keep, notes, wishes
@@ -80,10 +81,12 @@ def check_prompts_usage(prompts: Path | None, output: Path | None) -> None:
         raise click.UsageError(f"{given[0]} does not go with --prompts.")
     if prompts is None:
         return
-    if output is None or str(output) == "-":
+    if output is None:
         raise click.UsageError(
             "--prompts needs -o OUT.jsonl, a file that a later run goes on with."
         )
+    if str(output) == STDIN:
+        raise click.UsageError("-o is a file that a later run goes on with, not standard output.")
     with suppress(OSError):  # one that is not there is no other
         if output.samefile(prompts):
             raise click.UsageError(f"-o {output} is the file of the prompts; name another.")

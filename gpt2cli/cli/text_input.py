@@ -37,9 +37,7 @@ def read_bytes(
             with file.open("rb") as opened:
                 return _all(opened, str(file), most)
         except OSError as error:
-            raise GPT2Error(
-                f"cannot read {file}: {error.strerror}; name a file, or - for standard input"
-            ) from error
+            raise GPT2Error(f"cannot read {file}: {error.strerror}; check the path") from error
     if sys.stdin is None or (argument is None and file is None and sys.stdin.isatty()):
         return None
     try:
@@ -86,7 +84,8 @@ def read_text(
     if not (typed or keep_newline) and text.endswith("\n"):
         text = text[:-2] if text.endswith("\r\n") else text[:-1]
     if not text:
-        raise GPT2Error(f"{name} is empty; --unconditional starts from the start token instead")
+        empty = "is a newline alone, which --keep-newline keeps" if data else "is empty"
+        raise GPT2Error(f"{name} {empty}; --unconditional starts from the start token instead")
     return text
 
 

@@ -42,7 +42,8 @@ class Clock:
             lines.append(f"first token   {self.first - self.began:.2f} s after the start")
         if meter.passes:
             read = weight_bytes(config, dtype) * meter.passes / meter.pass_seconds / 1e9
-            lines.append(f"weights read  {read:.1f} GB/s in {meter.passes} passes")
+            passes = _counted(meter.passes, "pass", "passes")
+            lines.append(f"weights read  {read:.1f} GB/s in {passes}")
         if meter.drafted:
             share = meter.accepted / meter.drafted
             lines.append(f"drafts        {meter.accepted} of {meter.drafted} held ({share:.0%})")
@@ -57,6 +58,11 @@ def weight_bytes(config: GPT2Config, dtype: str) -> int:
 
 
 def _rate(tokens: int, seconds: float) -> str:
+    counted = _counted(tokens, "token", "tokens")
     if not seconds:
-        return f"{tokens} tokens"
-    return f"{tokens} tokens in {seconds:.2f} s, {tokens / seconds:.1f} tokens/s"
+        return counted
+    return f"{counted} in {seconds:.2f} s, {tokens / seconds:.1f} tokens/s"
+
+
+def _counted(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"

@@ -33,8 +33,9 @@ def parse(path: Path) -> Parsed:
     """
     data, where = read_json(path), str(path)
     model = data.get("model")
-    kind = model.get("type", "BPE") if isinstance(model, dict) else None
-    if not isinstance(model, dict) or kind != "BPE":
+    if not isinstance(model, dict):
+        raise GPT2Error(f"{where} has no model, so it is no tokenizer; fetch the file again")
+    if (kind := model.get("type", "BPE")) != "BPE":
         raise GPT2Error(f"{where} is a {kind} tokenizer; only GPT-2's byte-level BPE is read")
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
         if model.get(key):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from program import done
+from program import refusal as refused
 
 from gpt2cli.checkpoint import Checkpoint
 from gpt2cli.checkpoint.mapping import MappedFile
@@ -450,6 +451,7 @@ def test_without_a_config_a_head_that_equals_wte_is_a_copy_of_it(tmp_path: Path)
 def test_without_a_config_the_number_of_heads_is_asked_for(tmp_path: Path) -> None:
     path = bare(tmp_path / "m")
     assert "give --n-head N" in refusal(path)
+    assert "does not divide into --n-head 7" in refused("params", str(path), "--n-head", "7")
     wide = bare(tmp_path / "wide", hub.TINY | {"n_embd": 128, "n_head": 2})
     assert "give --n-head 2" in refusal(wide)
     for command in ("params", "verify"):

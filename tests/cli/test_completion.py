@@ -196,3 +196,9 @@ def read_until(fd: int, end: bytes) -> None:
     while end not in shown:
         assert select.select([fd], [], [], 60)[0], shown
         shown += os.read(fd, 65536)
+
+
+def test_without_a_shell_the_ones_known_are_named_in_one_line():
+    ran = run("completion")
+    assert (ran.code, ran.out) == (2, b"")
+    assert ran.err.endswith("Error: Give SHELL: bash, zsh or fish.\n")

@@ -343,6 +343,8 @@ def test_a_destination_that_cannot_be_is_refused_before_the_source_is_read(
     line = refusal("convert", "nobody/nothing", str(tmp_path / "no" / "such"))
     assert f"there is no folder {tmp_path / 'no'} to write into" in line
     assert "DEST is empty" in refusal("convert", str(plain), "")
+    (tmp_path / "link").symlink_to("nowhere")
+    assert "a link that leads nowhere" in refusal("convert", str(plain), str(tmp_path / "link"))
     line = refusal("convert", "nobody/nothing", str(plain / "config.json"))
     assert "is a file, and DEST is a folder" in line
     line = refusal("convert", "gpt2", str(tmp_path / "no" / "x.pt"), "--format", "nanogpt")
@@ -354,9 +356,10 @@ def test_a_destination_that_cannot_be_is_refused_before_the_source_is_read(
     [
         ("m", "d", "--shard-size", "many"),
         ("m", "d", "--shard-size", "0"),
-        ("m", "d", "--shard-size", "5TB"),
+        ("m", "d", "--shard-size", "5PB"),
         ("m", "d", "--format", "nanogpt", "--shard-size", "1GB"),
         ("m", "d.safetensors"),
+        ("m", "d.pt"),
         ("m", "d", "--dtype", "int8"),
         ("m", "d", "--format", "tf"),
         ("m",),

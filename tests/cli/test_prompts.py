@@ -104,7 +104,7 @@ def test_a_trace_goes_with_each_text_and_is_the_one_it_has_alone(model, there):
         assert row["trace"] == alone["trace"]
         assert [choice["id"] for choice in row["trace"]] == row["tokens"]
     told = refusal(*options(model, "-n", "4", "-k", "9"))
-    assert "line 1 is not the text of this prompt" in told  # it lacks what the file has
+    assert "line 1 has another model or other options" in told  # it lacks what the file has
 
 
 def test_the_size_of_a_batch_changes_nothing(model, there):
@@ -177,7 +177,7 @@ def test_a_text_file_without_prompts_is_refused(model, there, data, said):
         (["--no-echo"], "--no-echo"),
         (["-0"], "--null"),
         (["--keep-newline"], "--keep-newline"),
-        (["-o", "-"], "-o OUT.jsonl"),
+        (["-o", "-"], "-o is a file"),
         (["-o", "./in.jsonl"], "the file of the prompts"),
         (["--batch-size", "0"], "--batch-size"),
         (["--prompts", "in.csv"], "neither in .jsonl nor in .txt"),
@@ -339,7 +339,7 @@ def test_a_run_goes_on_with_the_same_weights_elsewhere_and_other_ways_to_compute
 def test_texts_of_other_options_are_refused_and_left_alone(model, there, more):
     whole = written(*options(model))
     told = refusal(*options(model, *more))
-    assert "out.jsonl: line 1 is not the text of this prompt" in told
+    assert "out.jsonl: line 1 has another model or other options" in told
     assert "--force" in told
     assert Path("out.jsonl").read_bytes() == whole
 
@@ -347,13 +347,13 @@ def test_texts_of_other_options_are_refused_and_left_alone(model, there, more):
 def test_texts_of_other_prompts_ids_samples_and_weights_are_refused(model, there):
     written(*options(model))
     other = tiny(there / "other", seed=1)
-    assert "line 1 is not the text" in refusal(*options(other))
-    assert "line 2 is not the text" in refusal(*options(model, "--samples", "2"))
+    assert "line 1 has another model or other options" in refusal(*options(other))
+    assert "line 2 is the text of another prompt" in refusal(*options(model, "--samples", "2"))
     for place in (3, 5):
         changed = [*LINES]
         changed[place] = {"prompt": PROMPTS[place], "id": "other"}
         write(changed)
-        assert f"line {place + 1} is not the text" in refusal(*options(model))
+        assert f"line {place + 1} is the text of another prompt" in refusal(*options(model))
     write(LINES[:4])
     assert "line 5 is one more" in refusal(*options(model))
 

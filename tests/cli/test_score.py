@@ -447,3 +447,9 @@ def test_a_browser_shows_the_text_and_runs_none_of_it(page: Page, tmp_path: Path
     assert seen.text == page.text
     assert seen.spans == page.spans
     assert "<title>A text under" in seen.source
+
+
+def test_a_page_is_never_written_to_standard_output():
+    ran = run("score", "-m", "austen", "--html", "-", "a text")
+    assert (ran.code, ran.out) == (2, b"")
+    assert "name a file for it" in ran.err

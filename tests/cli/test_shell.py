@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
-from program import child, done, refusal
+from program import child, done, refusal, run
 
 from gpt2cli.cli import COMMANDS, GROUPS, group
 
@@ -169,3 +169,36 @@ def test_a_closed_standard_error_is_no_bug(args, tmp_path):
     with child(*args, preexec_fn=lambda: os.close(2)) as process:
         process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("--file", ("generate", "-f", "")),
+        ("--prompts", ("generate", "--prompts", "", "-o", "o.jsonl")),
+        ("--output", ("generate", "--prompts", "p.txt", "-o", "")),
+        ("--file", ("score", "-f", "")),
+        ("--html", ("score", "--html", "", "text")),
+        ("--file", ("tokens", "-f", "")),
+        ("--reference", ("verify", "--reference", "")),
+        ("--record", ("verify", "--record", "")),
+        ("--to", ("download", "gpt2", "--to", "")),
+        ("DEST", ("convert", "austen", "")),
+    ],
+)
+def test_the_empty_name_of_a_file_is_not_the_current_folder(name, args):
+    assert refusal(*args) == f"Error: {name} is empty; give the name of a file or folder\n"
+
+
+@pytest.mark.parametrize("value", ["\N{ARABIC-INDIC DIGIT THREE}", "1_000", " 3", "0x3", ""])
+def test_a_number_is_written_in_plain_digits(value):
+    ran = run("generate", "-m", "austen", "-k", value, "text")
+    assert (ran.code, ran.out) == (2, b"")
+    assert "is not a whole number, 0 or more" in ran.err
+
+
+def test_a_note_is_one_line_whatever_it_names(tmp_path):
+    page = tmp_path / "a\nb.html"
+    ran = done("score", "-m", "austen", "--html", str(page), "a text")
+    assert page.exists()
+    assert ran.err.count("\n") == 1

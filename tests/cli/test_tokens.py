@@ -192,8 +192,11 @@ def test_a_typed_prompt_that_is_utf8_is_literal_whatever_the_encoding():
 
 
 def test_an_empty_text_is_refused_and_the_way_without_one_is_named(tmp_path):
-    for data in (b"", b"\n"):
-        with pytest.raises(GPT2Error, match="standard input is empty; --unconditional"):
+    for data, what in (
+        (b"", "is empty"),
+        (b"\n", "is a newline alone, which --keep-newline keeps"),
+    ):
+        with pytest.raises(GPT2Error, match=f"standard input {what}; --unconditional"):
             text_of(data)
     (tmp_path / "empty").touch()
     with pytest.raises(GPT2Error, match="empty is empty"):

@@ -548,7 +548,7 @@ def test_a_recording_that_is_interrupted_leaves_what_was_there(
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("name", ["", "-", "r", "r.st", "r.bin", "json"])
+@pytest.mark.parametrize("name", ["-", "r", "r.st", "r.bin", "json"])
 def test_a_recording_whose_name_does_not_say_its_form_is_wrong_usage(name: str) -> None:
     ran = run("verify", "./no/such/model", "--record", name)
     assert (ran.code, ran.out) == (2, b"")

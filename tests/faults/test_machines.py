@@ -65,6 +65,13 @@ def test_a_process_is_told_of_missing_kernels_by_its_environment() -> None:
     assert out.endswith(b"\nPASS\n")
 
 
+def test_a_kernel_that_there_is_none_of_is_refused_by_name() -> None:
+    with child("verify", FIXTURE, env=os.environ | {"GPT2_PACKED": "float32,int4"}) as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (1, b"")
+    assert b"GPT2_PACKED is 'float32,int4'" in err
+
+
 # Threads, and numbers near zero
 
 

@@ -130,6 +130,7 @@ def test_gpt2s_own_classes_are_read(tmp_path, peer, name):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
+        ("model", None, "has no model, so it is no tokenizer"),
         ("model.type", "WordPiece", "is a WordPiece tokenizer"),
         ("model.type", "Unigram", "is a Unigram tokenizer"),
         ("model.dropout", 0.1, "dropout 0.1 is not built"),
