@@ -121,7 +121,7 @@ def _run() -> int:
     except GPT2Error as error:
         return _say(f"Error: {error}", 1)
     except click.ClickException as error:
-        error.show()
+        _completed(error).show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return 130
@@ -153,6 +153,18 @@ def _invoke() -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     return result if isinstance(result, int) else 0
+
+
+def _completed(error: click.ClickException) -> click.ClickException:
+    """The error; of an option that was cut short, with those that begin so as what was meant."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    params = error.ctx.command.get_params(error.ctx)
+    names = {name for param in params for name in (*param.opts, *param.secondary_opts)}
+    begun = sorted(name for name in names if name.startswith(error.option_name))
+    if not begun or not error.option_name.startswith("--"):
+        return error
+    return click.NoSuchOption(error.option_name, possibilities=begun, ctx=error.ctx)
 
 
 def _with_origin(error: GPT2Error, context: click.Context) -> GPT2Error:

@@ -88,17 +88,26 @@ def _from_json(path: Path) -> Reference:
         if name not in data:
             raise GPT2Error(f"{path} has no {name}; a reference holds input_ids and logits")
     ids = _tensor(data["input_ids"], "input_ids", path)
-    if ids.numel() and ids.dtype != torch.int64:
+    if ids.numel() and (ids.dtype != torch.int64 or _has_truth(data["input_ids"])):
         raise GPT2Error(f"{path}: input_ids are not all whole numbers")
     logits = _tensor(data["logits"], "logits", path).to(torch.float32)
     return Reference(str(data.get("source", path.name)), ids.to(torch.int64), logits)
+
+
+def _has_truth(values: object) -> bool:
+    """Whether true or false is among the numbers, where torch would take them for 1 and 0."""
+    if isinstance(values, list):
+        return any(map(_has_truth, values))
+    return isinstance(values, bool)
 
 
 def _tensor(values: object, name: str, path: Path) -> Tensor:
     try:
         return torch.tensor(values)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise GPT2Error(f"{path}: {name} is no block of numbers with even rows") from error
+        raise GPT2Error(
+            f"{path}: {name} is no block of numbers whose rows are alike in length ({error})"
+        ) from error
 
 
 def _from_safetensors(path: Path) -> Reference:

@@ -278,6 +278,21 @@ def test_wrong_usage_is_2(args):
 
 
 @pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--temp", "Did you mean '--temperature'?"),
+        ("--no", "'--no-echo'"),
+        ("--sead", "--seed"),
+        ("-1", "No such option '-1'."),
+    ],
+)
+def test_an_option_that_was_cut_short_is_completed(option, said):
+    ran = run("generate", option, "1")
+    assert (ran.code, ran.out) == (2, b"")
+    assert said in ran.err
+
+
+@pytest.mark.parametrize(
     ("args", "said"),
     [
         (("genrate", "hi"), "did you mean generate?"),
