@@ -147,7 +147,7 @@ def computing(command: Command) -> Command:
             "--threads",
             type=number(int, 1, MOST_THREADS),
             metavar="N",
-            help="CPU threads to compute with.  [default: torch's choice]",
+            help="CPU threads to compute with; 1 beside other work.  [default: torch's choice]",
         ),
         click.option(
             "--dtype",
