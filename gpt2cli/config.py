@@ -118,7 +118,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def parse_json(data: bytes) -> Any:
+def parse_json(data: bytes | str) -> Any:
     """The value of a JSON text; ValueError where it is none, is deep, or has a name twice."""
     try:
         value = json.loads(data, object_pairs_hook=_without_doubles)

@@ -31,9 +31,11 @@ with the text. Ctrl-C stops a text, Ctrl-D leaves.
   /set             what can be set, and how it is
   /set NAME VALUE  set it for texts to come; without VALUE, as it was at first
   /show            what is set, and how full the model is
+  /quit            leaves, as Ctrl-D does
   /help            this
   //               begins a prompt that begins with /'''
 
+_LEAVE = ("/quit", "/exit", "/bye")
 _PROMPT, _MORE, _QUOTES = "> ", ". ", '"""'
 _NEVER = {
     "as_json": "--json",
@@ -92,14 +94,15 @@ class Loop:
                 emit(b"\n")
 
     def _turn(self, waiting: list[str]) -> bool:
-        """Answer a prompt that waits, else one entry; whether there was any."""
+        """Answer a prompt that waits, else one entry; whether to go on."""
         if waiting:
             self._begin(waiting.pop())
             return True
         entry = read_entry()
-        if entry is not None:
-            self.answer(entry)
-        return entry is not None
+        if entry is None or entry in _LEAVE:
+            return False
+        self.answer(entry)
+        return True
 
     def answer(self, entry: str) -> None:
         """Do what one entry asks for; raises GPT2Error and click.UsageError where it cannot."""
@@ -154,7 +157,7 @@ class Loop:
             note(self._meter(), self.quiet)
 
     def _set(self, name: str, value: str) -> None:
-        key = name.removeprefix("--").replace("-", "_")
+        key = _key(name)
         if key not in SETTABLE:
             raise click.UsageError(
                 f"There is nothing called {name} to set; /set says what there is."
@@ -176,7 +179,8 @@ class Loop:
         for option in click.get_current_context().command.params:
             if isinstance(option, click.Option) and option.name in SETTABLE:
                 name, value = option.name.replace("_", "-"), _shown(self.options[option.name])
-                yield _shortened(f"{name:<18}  {value:<8}  {option.help}", _COLUMNS)
+                what = (option.help or "").partition("  [default")[0]
+                yield _shortened(f"{name:<18}  {value:<8}  {what}", _COLUMNS)
 
     def _changed(self) -> Iterator[str]:
         """What is set otherwise than a command line without options sets it."""
@@ -205,6 +209,15 @@ def _quoted(line: str) -> str:
     while _QUOTES not in text:
         text += "\n" + input(_MORE)
     return text.partition(_QUOTES)[0].removeprefix("\n")
+
+
+def _key(name: str) -> str | None:
+    """The option that is called so on the command line, with its dashes or without."""
+    bare = name.lstrip("-").replace("_", "-")
+    for option in click.get_current_context().command.params:
+        if bare in [each.lstrip("-") for each in option.opts]:
+            return option.name
+    return None
 
 
 def _parsed(key: str, value: str) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ..config import parse_json
 from ..errors import GPT2Error
 from .text_input import MOST_BYTES, decoded, read_bytes
 
@@ -83,11 +84,11 @@ def _parsed(line: str) -> dict[str, Any]:
     if not line.strip():
         raise GPT2Error("it is blank; leave it out")
     try:
-        value = json.loads(line)
+        value = parse_json(line)
     except json.JSONDecodeError as error:
         raise GPT2Error(f"no JSON: {error.msg} at character {error.pos + 1}") from error
-    except (ValueError, RecursionError) as error:
-        raise GPT2Error("JSON with a number too long or lists too deep") from error
+    except ValueError as error:
+        raise GPT2Error("JSON with a name twice, a number too long or lists too deep") from error
     if isinstance(value, str):
         return {"prompt": value}
     if not isinstance(value, dict):

@@ -69,6 +69,13 @@ def typing(
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+@pytest.mark.parametrize("word", ["/quit", "/exit", "/bye"])
+def test_a_word_leaves_the_loop(word):
+    with typing(*OPTIONS) as typist:
+        os.write(typist.fd, f"{word}\n".encode())
+        typist.read(f"{word}\n")
+
+
 @pytest.fixture(scope="module")
 def loop() -> Iterator[Typist]:
     with typing(*OPTIONS) as typist:
@@ -123,6 +130,9 @@ def test_what_is_set_counts_for_the_texts_to_come_and_is_shown(loop):
     assert re.search(r"^stop +'\.'$", shown, re.MULTILINE)
     assert " of the 512 tokens" in shown
     assert max(map(len, loop.enter("/set").splitlines())) <= 80
+    assert "default" not in loop.enter("/set")
+    assert loop.enter("/set n 7") == ""  # as on the command line
+    assert re.search("max-new-tokens +7 ", loop.enter("/set"))
 
 
 @pytest.mark.parametrize(

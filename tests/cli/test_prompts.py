@@ -130,6 +130,7 @@ def test_the_prompts_of_a_text_file_are_its_lines(model, there):
         ("", "blank"),
         ("{", "no JSON"),
         ("[" * 100_000, "too deep"),
+        ('{"prompt": "a", "prompt": "b"}', "a name twice"),
         ("9" * 5000, "too long"),
         ("3", "neither a JSON string nor an object"),
         ('{"promt": "a"}', "'promt' is unknown"),
