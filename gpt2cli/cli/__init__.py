@@ -16,6 +16,7 @@ import click
 
 from .. import __version__
 from ..errors import GPT2Error, one_line
+from .help import Context
 from .standard_error import make_sure as make_sure_of_stderr
 
 # As --help shows them.
@@ -33,6 +34,8 @@ _NO_MEMORY = "Error: there is not enough memory; take a smaller model or text, o
 class _Lazy(click.Group):
     """A group that imports a command's module when that command is asked for."""
 
+    context_class = Context
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -40,6 +43,7 @@ class _Lazy(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f".{cmd_name}", __name__).command
+        command.context_class = Context
         return command
 
     def resolve_command(

@@ -171,6 +171,14 @@ def test_a_closed_standard_error_is_no_bug(args, tmp_path):
     assert process.returncode == 0
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_word_of_help_is_broken_at_its_hyphen(name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = done(name, "--help").text
+    assert not re.search(r"\w-\n", text)
+    assert "\N{NON-BREAKING HYPHEN}" not in text
+
+
 @pytest.mark.parametrize(
     ("name", "args"),
     [
