@@ -34,7 +34,9 @@ def write_whole(path: Path, data: bytes) -> None:
             whole.write_bytes(data)
             whole.replace(target)
     except OSError as error:
-        raise GPT2Error(f"cannot write {path}: {error.strerror or error}") from error
+        raise GPT2Error(
+            f"cannot write {path}: {error.strerror or error}; correct that, or name another file"
+        ) from error
 
 
 def _unwritable(target: Path) -> str:

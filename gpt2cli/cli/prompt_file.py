@@ -12,7 +12,7 @@ import click
 
 from ..config import parse_json
 from ..errors import GPT2Error
-from .text_input import MOST_BYTES, decoded, read_bytes
+from .text_input import MOST_BYTES, STDIN, decoded, read_bytes
 
 _MOST_SAID = 3  # bad lines that are spelled out
 
@@ -52,6 +52,8 @@ class BadLines:
 
 def check_suffix(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
     """A callback of an option: a file whose name says how its prompts are written."""
+    if path is not None and str(path) == STDIN:
+        raise click.BadParameter("standard input does not say whether it is .jsonl or .txt.")
     if path is not None and path.suffix.lower() not in (".jsonl", ".txt"):
         raise click.BadParameter(f"{str(path)!r} ends neither in .jsonl nor in .txt.")
     return path
