@@ -21,54 +21,30 @@ True
 25.07, 1.345
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TypedDict, Unpack
+from numbers import Integral
+from typing import Unpack
 
+from .arguments import Number, check_flag, checked_name, checked_text, checked_texts
 from .checkpoint import Checkpoint
 from .config import GPT2Config
 from .errors import GPT2Error
-from .generation import MOST_ROWS, Continuation, Request, Step, generate
+from .generation import MOST_ROWS, Continuation, Request, Step, check, generate
 from .hub import DEFAULT, fetch, parse_model, tokenizer_place
 from .layout import DTYPES
 from .loader import load as load_network
 from .loader import pick_device
 from .model import GPT2
-from .prompting import Prompter, Wishes, feed, start_token
-from .request import FinishReason, Overflow
-from .sampling import Sampling, TokenLogprob
+from .prompting import Options, Prompter, feed, start_token, wishes
+from .request import FinishReason
+from .sampling import TokenLogprob
 from .scoring import Total
 from .scoring import score as scores
 from .tokenizer import TextStream, Tokenizer, load_tokenizer
 
 __all__ = ["GPT2Error", "Model", "Options", "Score", "Text", "load"]
-
-
-class Options(TypedDict, total=False):
-    """What may be said of a text that is to be written; all of it has a default.
-
-    `max_new_tokens` is 100, or what fits; `seed` 0. `temperature` 0 takes the likeliest token;
-    `sampling.Sampling` says what the other filters are, `request.Request` what `overflow` and
-    `keep` are, and that `logprobs` asks for log-probabilities. `stop` are texts that end a text
-    and are no part of it. `special` lets ``<|endoftext|>`` in a prompt be that token, `ignore_eos`
-    goes on past the end of text.
-    """
-
-    max_new_tokens: int
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    repetition_penalty: float | None
-    logit_bias: Mapping[int, float]
-    seed: int
-    stop: Iterable[str]
-    special: bool
-    ignore_eos: bool
-    overflow: Overflow
-    keep: int
-    logprobs: int | None
 
 
 @dataclass(frozen=True)
@@ -106,7 +82,7 @@ class Score:
 
 
 def load(
-    model: str = DEFAULT,
+    model: str | os.PathLike[str] = DEFAULT,
     *,
     device: str = "auto",
     dtype: str = "float32",
@@ -115,15 +91,20 @@ def load(
 ) -> "Model":
     """The model that `model` names, as on the command line: a name, a path, or owner/name.
 
+    A `pathlib.Path` is always a path, whatever else is called the same.
+
     `device` is auto, cpu, cuda or mps, `dtype` what the weights are held in: float32, bfloat16,
     float16 or int8. `n_head` is for a file without a config; `progress` shows a bar on stderr
     while weights are downloaded. Raises GPT2Error for what a user can mend: a name that nothing
-    has, a damaged file, a network that cannot be reached.
+    has, a damaged file, a network that cannot be reached; ValueError or TypeError for an argument
+    of another type or out of its range.
     """
+    check_flag("progress", progress)
+    n_head = Number(Integral, 1, optional=True).checked("n_head", n_head)
     if dtype not in DTYPES:
         raise GPT2Error(f"{dtype!r} is no dtype; it is {', '.join(DTYPES)}")
     place = pick_device(device)
-    named = parse_model(model)
+    named = parse_model(checked_name("model", model))
     checkpoint = Checkpoint.open(fetch(named, progress=progress), n_head)
     tokenizer = load_tokenizer(tokenizer_place(named), checkpoint.config.vocab_size)
     return Model(load_network(checkpoint, place, dtype), tokenizer)
@@ -147,10 +128,11 @@ class Model:
     def generate(self, prompt: str = "", **options: Unpack[Options]) -> Text:
         """Continue a prompt; "" starts from the start token.
 
-        Raises GPT2Error for a prompt that does not fit, and ValueError for an option that is out
-        of its range.
+        Raises GPT2Error for a prompt that does not fit and for a logit bias that leaves nothing,
+        ValueError for an option that is out of its range or a prompt with a lone surrogate, and
+        TypeError for what is of another type and for an option that there is not.
         """
-        (text,) = self.generate_many([prompt], **options)
+        (text,) = self.generate_many([checked_text("prompt", prompt)], **options)
         return text
 
     def generate_many(
@@ -165,18 +147,22 @@ class Model:
         The texts of a prompt stand together, in the order of the prompts. They are those that
         each prompt gives alone, in float32 and int8 on a CPU to the bit.
         """
-        writing = self._writing(prompts, samples, options)
+        samples = Number(Integral, 1).checked("samples", samples)
+        batch_size = Number(Integral, 1).checked("batch_size", batch_size)
+        writing = self._writing(checked_texts("prompts", prompts), samples, options)
         places = {id(each.request): each for each in writing}
         for step in generate(self.network, [each.request for each in writing], batch_size):
             places[id(step.continuation.request)].take(step)
         return [each.text() for each in writing]
 
     def stream(self, prompt: str = "", **options: Unpack[Options]) -> Iterator[str]:
-        """The text that `generate` gives, in pieces of whole characters as they are written."""
-        (writing,) = self._writing([prompt], 1, options)
-        for step in generate(self.network, [writing.request]):
-            if piece := writing.take(step):
-                yield piece.decode(errors="replace")
+        """The text that `generate` gives, in pieces of whole characters as they are written.
+
+        Raises as `generate` when it is called, not when the first piece is asked for.
+        """
+        (writing,) = self._writing([checked_text("prompt", prompt)], 1, options)
+        check([writing.request], self.config)
+        return self._pieces(writing)
 
     def score(
         self,
@@ -190,15 +176,20 @@ class Model:
 
         The defaults are n_positions and half of the window; `scoring.windows` says what they do.
         With `bos` the start token comes before the text, so that its first token is scored too.
-        Raises ValueError for a text of which nothing would be scored, and as `scoring.score` does.
+        Raises ValueError for a text of which nothing would be scored or that holds a lone
+        surrogate, unless 2 ≤ `window` ≤ n_positions and 1 ≤ `stride` ≤ `window`, TypeError for
+        what is of another type, and GPT2Error when a logit is NaN or infinite.
         """
-        data = text.encode() if isinstance(text, str) else text
-        ids = self.tokenizer.encode_bytes(data)
+        check_flag("bos", bos)
+        most = self.config.n_positions
+        size = Number(Integral, 2, most).checked("window", most if window is None else window)
+        step = Number(Integral, 1, size).checked("stride", size // 2 if stride is None else stride)
+        if not isinstance(text, bytes):
+            text = checked_text("text", text, "a text (str) or bytes").encode()
+        ids = self.tokenizer.encode_bytes(text)
         start = [start_token(self.config, self.tokenizer)] if bos else []
         if len(start + ids) < 2:
             raise ValueError("a text of one token is scored with bos, an empty one not at all")
-        size = self.config.n_positions if window is None else window
-        step = size // 2 if stride is None else stride
         found = list(scores(self.network, start + ids, size, step))[len(start) :]
         total = Total.of(found)
         return Score(
@@ -206,49 +197,22 @@ class Model:
             logprobs=tuple(None if each is None else each.logprob for each in found),
             logprob=total.logprob,
             perplexity=total.perplexity,
-            bits_per_byte=total.bits(len(data)),
-            bytes=len(data),
+            bits_per_byte=total.bits(len(text)),
+            bytes=len(text),
         )
 
-    def _writing(self, prompts: Iterable[str], samples: int, options: Options) -> list["_Writing"]:
-        prompter = Prompter(self.config, self.tokenizer, _wishes(**options))
+    def _writing(self, prompts: Sequence[str], samples: int, options: Options) -> list["_Writing"]:
+        prompter = Prompter(self.config, self.tokenizer, wishes(options))
         return [
             _Writing(prompt, prompter.request(prompt, sample), prompter.stream())
             for prompt in prompts
             for sample in range(samples)
         ]
 
-
-def _wishes(
-    *,
-    max_new_tokens: int | None = None,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    repetition_penalty: float | None = None,
-    logit_bias: Mapping[int, float] = MappingProxyType({}),
-    seed: int = 0,
-    stop: Iterable[str] = (),
-    special: bool = False,
-    ignore_eos: bool = False,
-    overflow: Overflow = "error",
-    keep: int = 0,
-    logprobs: int | None = None,
-) -> Wishes:
-    """What `Options` say, each with its default."""
-    filters = (temperature, top_k, top_p, min_p, repetition_penalty, logit_bias)
-    return Wishes(
-        max_new_tokens=max_new_tokens,
-        sampling=Sampling(*filters),
-        seed=seed,
-        stops=tuple(stop),
-        special=special,
-        ignore_eos=ignore_eos,
-        overflow=overflow,
-        keep=keep,
-        logprobs=logprobs,
-    )
+    def _pieces(self, writing: "_Writing") -> Iterator[str]:
+        for step in generate(self.network, [writing.request]):
+            if piece := writing.take(step):
+                yield piece.decode(errors="replace")
 
 
 @dataclass

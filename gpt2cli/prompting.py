@@ -1,9 +1,12 @@
 """From a prompt, and what is wished of its text, to a request; where texts begin and end."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import get_args
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from numbers import Integral
+from typing import Any, TypedDict, get_args
 
+from .arguments import BIGGEST_SEED, Number, check_flag, checked_texts, hold, shown
 from .config import GPT2Config
 from .errors import GPT2Error
 from .presets import DEFAULT_NEW_TOKENS
@@ -30,6 +33,16 @@ def start_token(config: GPT2Config, tokenizer: Tokenizer) -> int:
     raise GPT2Error("this model has no start token for unconditional text; give a prompt")
 
 
+_COUNT = Number(Integral, 0, optional=True)
+_NUMBERS = {
+    "max_new_tokens": _COUNT,
+    "seed": Number(Integral, 0, BIGGEST_SEED),
+    "keep": Number(Integral, 0),
+    "logprobs": _COUNT,
+    "trace": _COUNT,
+}
+
+
 @dataclass(frozen=True)
 class Wishes:
     """What is wished of every text of a run; `request.Request` says what most of it is.
@@ -51,12 +64,60 @@ class Wishes:
     trace: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what is out of its range."""
-        counts = (self.max_new_tokens, self.seed, self.keep, self.logprobs, self.trace)
-        if any(count is not None and count < 0 for count in counts):
-            raise ValueError(f"a count or a seed is negative in {self}")
+        """Raise ValueError for what is out of its range, TypeError for what has none."""
+        hold(self, _NUMBERS)
+        check_flag("special", self.special)
+        check_flag("ignore_eos", self.ignore_eos)
         if self.overflow not in get_args(Overflow):
-            raise ValueError(f"overflow is one of {get_args(Overflow)}, not {self.overflow!r}")
+            raise ValueError(f"overflow is one of {get_args(Overflow)}, not {shown(self.overflow)}")
+
+
+class Options(TypedDict, total=False):
+    """What may be said of a text that is to be written; all of it has a default.
+
+    `max_new_tokens` is 100, or what fits; `seed` 0. `temperature` 0 takes the likeliest token;
+    `sampling.Sampling` says what the other filters are, `request.Request` what `overflow` and
+    `keep` are, and that `logprobs` asks for log-probabilities. `stop` are texts that end a text
+    and are no part of it. `special` lets ``<|endoftext|>`` in a prompt be that token, `ignore_eos`
+    goes on past the end of text.
+    """
+
+    max_new_tokens: int | None
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
+    logit_bias: Mapping[int, float]
+    seed: int
+    stop: Iterable[str]
+    special: bool
+    ignore_eos: bool
+    overflow: Overflow
+    keep: int
+    logprobs: int | None
+
+
+def wishes(options: Options) -> Wishes:
+    """What options say; one that is not given has its default.
+
+    Raises ValueError for one that is out of its range, and TypeError for one that is of another
+    type or that there is not.
+    """
+    given: dict[str, Any] = {**options}
+    for name in given:
+        if name not in Options.__annotations__:
+            raise TypeError(f"no option is called {name!r}; {_meant(name)}")
+    filters = [each.name for each in fields(Sampling) if each.name in given]
+    sampling = Sampling(**{name: given.pop(name) for name in filters})
+    return Wishes(sampling=sampling, stops=checked_texts("stop", given.pop("stop", ())), **given)
+
+
+def _meant(name: str) -> str:
+    """What may have been meant by an option that there is not."""
+    known = list(Options.__annotations__)
+    close = get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"they are {', '.join(known)}"
 
 
 class Prompter:

@@ -72,8 +72,10 @@ def check_length(request: Request, n_positions: int) -> None:
     a ValueError.
     """
     length, wanted = len(request.prompt), request.max_new_tokens
-    if not length or not 0 <= request.keep < n_positions / 2:
-        raise ValueError("a prompt needs a token, and keep is below half of n_positions")
+    if not length:
+        raise ValueError("a prompt needs a token, and has none")
+    if not 0 <= request.keep < n_positions / 2:
+        raise ValueError(f"keep is below half of n_positions, {n_positions}, not {request.keep}")
     if request.overflow == "slide":
         return
     if length >= n_positions:

@@ -5,17 +5,26 @@ own logits and its seed: not on threads, not on what is computed beside it.
 """
 
 import hashlib
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .arguments import Number, check_bias, hold
 from .errors import GPT2Error
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+_NUMBERS = {
+    "temperature": Number(Real, 0),
+    "top_k": Number(Integral, 1, optional=True),
+    "top_p": Number(Real, 0, 1, above=True, optional=True),
+    "min_p": Number(Real, 0, 1, optional=True),
+    "repetition_penalty": Number(Real, 1, optional=True),
+}
 
 
 @dataclass(frozen=True)
@@ -29,7 +38,8 @@ class Sampling:
     where OpenAI's sample.py drops it. `min_p` keeps what has at least that share of the largest
     probability. `repetition_penalty` divides positive and multiplies negative logits of tokens in
     the prompt and the continuation (CTRL, Keskar et al. 2019, section 4.1). `logit_bias` is added,
-    and −inf forbids a token. Raises ValueError for a number that is out of its range.
+    and −inf forbids a token. Raises ValueError for a number that is out of its range, and
+    TypeError for what is no number.
     """
 
     temperature: float = 1.0
@@ -41,18 +51,8 @@ class Sampling:
 
     def __post_init__(self) -> None:
         """Hold each number to its range."""
-        within = {
-            "temperature": 0 <= self.temperature < math.inf,
-            "top_k": self.top_k is None or self.top_k >= 1,
-            "top_p": self.top_p is None or 0 < self.top_p <= 1,
-            "min_p": self.min_p is None or 0 <= self.min_p <= 1,
-            "repetition_penalty": self.repetition_penalty is None
-            or 1 <= self.repetition_penalty < math.inf,
-            "logit_bias": all(bias < math.inf for bias in self.logit_bias.values()),
-        }
-        for name, fits in within.items():
-            if not fits:
-                raise ValueError(f"{name} cannot be {getattr(self, name)}")
+        hold(self, _NUMBERS)
+        check_bias("logit_bias", self.logit_bias)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ PACKAGE = ROOT / "gpt2cli"
 LEVELS = (
     "__init__",
     "errors",
+    "arguments",
     "config",
     "presets",
     "layout",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..arguments import BIGGEST_SEED
 from ..presets import DEFAULT_NEW_TOKENS
 from .batch import Texts, Writing, fingerprint, resume
 from .batch_output import Output
@@ -19,7 +20,7 @@ from .prompt_file import BadLines, Prompt, check_suffix, read_prompts
 from .text_input import STDIN
 from .timing import Clock
 from .writing import note_slide
-from .writing_options import BIGGEST_SEED, check_keep, notes, wishes
+from .writing_options import check_keep, notes, wishes
 
 if TYPE_CHECKING:
     from ..model import GPT2

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..arguments import BIGGEST_SEED
 from ..presets import DEFAULT_NEW_TOKENS
 from .options import Command, number
 from .trace import MOST_NAMED
@@ -16,7 +17,6 @@ from .trace import MOST_NAMED
 if TYPE_CHECKING:
     from ..prompting import Wishes
 
-BIGGEST_SEED = 2**63 - 1
 MOST_SAMPLES = 100_000  # each holds its own numbers and text in memory
 
 
