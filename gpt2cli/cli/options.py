@@ -1,14 +1,15 @@
 """Options that several commands share, and what they mean."""
 
-import math
 import re
 import sys
 from collections.abc import Callable
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from ..arguments import LARGEST, Number
 from ..errors import GPT2Error, one_line
 from ..hub import DEFAULT
 from ..layout import DTYPES
@@ -25,24 +26,21 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def number(
-    kind: type[int] | type[float], low: float, high: float = math.inf, *, above: bool = False
+    kind: type[int] | type[float], low: float, high: float = LARGEST, *, above: bool = False
 ) -> Callable[[Any], int | float]:
     """The type of an option: a finite number from `low` to `high`; where `above`, more than `low`.
 
     It raises click.BadParameter, which says what would have been such a number.
     """
-    what = "a whole number" if kind is int else "a number"
-    within = f"{what} above {low}, {high} at most" if above else f"{what} from {low} to {high}"
-    if high == math.inf:
-        within = f"{what}, {low} or more"
+    wanted = Number(Integral if kind is int else Real, low, high, above)
 
     def convert(value: Any) -> int | float:
         try:
-            found = kind(value) if _PLAIN.fullmatch(str(value)) else math.nan
+            found: int | float = wanted.checked("it", kind(value))
         except ValueError:
-            found = math.nan
-        if not low <= found <= high or found == math.inf or (above and found == low):
-            raise click.BadParameter(f"{value!r} is not {within}.")
+            raise click.BadParameter(f"{value!r} is not {wanted}.") from None
+        if not _PLAIN.fullmatch(str(value)):
+            raise click.BadParameter(f"{value!r} is not {wanted} in plain digits.")
         return found
 
     return convert
